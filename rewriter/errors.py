@@ -13,7 +13,7 @@ _LONG = re.compile(r"'[^'\n]{%d,}'|\S{%d,}" % (LONGEST, LONGEST))
 
 def shortened(message: str) -> str:
     """A message without the middle of each very long word or quoted text in it: users' names may have any length."""
-    return _LONG.sub(lambda found: "%s...%s" % (found.group()[: LONGEST // 2], found.group()[-20:]), message)
+    return _LONG.sub(lambda match: "%s...%s" % (match.group()[: LONGEST // 2], match.group()[-20:]), message)
 
 
 class ConfigError(ValueError):

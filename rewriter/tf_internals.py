@@ -45,10 +45,10 @@ def kernels() -> dict[str, list[Any]]:
     """Returns every kernel registered in this TensorFlow: dict of op type to a list of KernelDef protos."""
     from tensorflow.python.framework import kernels as registry
 
-    found = {}
+    kernels = {}
     for kernel in registry.get_all_registered_kernels().kernel:
-        found.setdefault(kernel.op, []).append(kernel)
-    return found
+        kernels.setdefault(kernel.op, []).append(kernel)
+    return kernels
 
 
 @functools.lru_cache(maxsize=None)
@@ -72,11 +72,11 @@ def xla_kernels() -> dict[str, list[Any]]:
 
     with eager_mode():
         tf.function(lambda: tf.constant(0), autograph=False, jit_compile=True).experimental_get_compiler_ir()()
-    found = {}
+    xla_kernels = {}
     for kernel in registry.get_all_registered_kernels().kernel:
         if kernel.device_type == "XLA_CPU_JIT":
-            found.setdefault(kernel.op, []).append(kernel)
-    return found
+            xla_kernels.setdefault(kernel.op, []).append(kernel)
+    return xla_kernels
 
 
 class ControlFlowPlace(collections.namedtuple("ControlFlowPlace", "context repeated control_inputs")):
@@ -199,12 +199,12 @@ def fed_tensors(graph: Any, feed_dict: Any) -> list[tuple[Any, Any]]:
     from tensorflow.python.client import session
     from tensorflow.python.util import nest
 
-    found = []
+    fed_tensors = []
     for key, value in nest.flatten_dict_items(feed_dict or {}).items():
         expand = next(feed for kind, _, feed, _ in session._REGISTERED_EXPANSIONS if isinstance(key, kind))
         for part, part_value in expand(key, value):
-            found.append((graph.as_graph_element(part, allow_operation=False), part_value))
-    return found
+            fed_tensors.append((graph.as_graph_element(part, allow_operation=False), part_value))
+    return fed_tensors
 
 
 def session_run_hook() -> Any:
@@ -320,14 +320,14 @@ def _read_only_graph() -> Any:
             It asks C++ and makes no tf.Tensor: for a whole graph that takes a third of the time.
             """
             handle = self._handles[name]
-            operation, place, found = tf.Operation(handle, tuple), c_api.TF_Output(), []  # never calls `tuple`
+            operation, place, results = tf.Operation(handle, tuple), c_api.TF_Output(), []  # never calls `tuple`
             operation.graph, place.oper = self, handle
             for index in range(c_api.TF_OperationNumOutputs(handle)):
                 place.index = index
                 sizes, is_unknown = c_api.PyTensor(operation, index, None, 0)._shape
                 known = not is_unknown and None not in sizes
-                found.append((int(c_api.TF_OperationOutputType(place)), tuple(sizes) if known else None))
-            return found
+                results.append((int(c_api.TF_OperationOutputType(place)), tuple(sizes) if known else None))
+            return results
 
     return ReadOnlyGraph
 

@@ -56,8 +56,8 @@ def describe_worker(interpreter: str) -> str:
 
     started = starting.Started(interpreter)
     started.end()
-    found = {**started.about, "devices": ", ".join(started.about["devices"]), "interpreter": interpreter}
-    return "JAX {jax} in a worker, {interpreter} (Python {python}): {devices}".format(**found)
+    facts = {**started.about, "devices": ", ".join(started.about["devices"]), "interpreter": interpreter}
+    return "JAX {jax} in a worker, {interpreter} (Python {python}): {devices}".format(**facts)
 
 
 def _print_hook():

@@ -50,9 +50,9 @@ def copied(table: OpTable, folder: str) -> str:
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         raise ConfigError("--copy-to %s: exists already, and nothing is overwritten" % folder)
     paths = sorted(set(table.files.values()))
-    with atomic_write.folder(folder) as made:
+    with atomic_write.folder(folder) as copy:
         for path in paths:
-            shutil.copyfile(path, os.path.join(made, os.path.basename(path)))
+            shutil.copyfile(path, os.path.join(copy, os.path.basename(path)))
     text = "%d op information files are in %s; NPU_SHIM_OPS_INFO_DIR or npu_shim_ops_info_dir make sessions read them"
     return text % (len(paths), folder)
 
@@ -65,17 +65,17 @@ def described(table: OpTable, name: str) -> list[str]:
     """
     from npu_shim.options.ops import op_names
 
-    found = []
+    entries = []
     for op in table.ops(name) + ((name,) if name in table.entries else ()):
-        if table.entries[op] not in found:
-            found.append(table.entries[op])
-    if not found:
+        if table.entries[op] not in entries:
+            entries.append(table.entries[op])
+    if not entries:
         note = op_names.without_tensorflow().get(name)
         if note:
             return ["%s: an Ascend op without a TensorFlow op: %s" % (name, note)]
         hint = nearest(name, set(table.names) | set(table.entries))
         raise ConfigError("%s: no op type of this name in profile %s%s" % (name, table.profile, hint))
-    return [line for entry in found for line in _lines(table, entry)]
+    return [line for entry in entries for line in _lines(table, entry)]
 
 
 def _lines(table: OpTable, entry: Entry) -> list[str]:

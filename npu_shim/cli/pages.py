@@ -75,7 +75,7 @@ def tell(folder: str, out: str | None, steps: int, heading: str) -> str:
     said, measured = [], []
     if steps:
         measured = _measured(folder)
-        said += [ranges.as_text(*each) for each in measured] or ["npu-shim: no training step was measured"]
+        said += [ranges.as_text(*recorded) for recorded in measured] or ["npu-shim: no training step was measured"]
     if out:
         said.append(_write_collected(folder, out, heading, measured))
     return "\n".join(said)
@@ -93,12 +93,12 @@ def _write_collected(folder: str, path: str, heading: str, measured: Sequence[An
     """Writes the pages in a folder with the ranges of their tensors; returns what is to be said about it."""
     from npu_shim.options.reports import kept_pages
 
-    found = kept_pages.collected(folder)
-    if not found:
+    collected = kept_pages.collected(folder)
+    if not collected:
         return "npu-shim: no graph with products reached the rewriter, so there is no report"
     rows = {one.tensor: one.as_json() for tensors, *_ in measured for one in tensors}
-    for each in found:
-        names = set(each["nodes"]["name"])
-        each["ranges"] = [row for name, row in sorted(rows.items()) if name.partition(":")[0] in names]
-    write(path, found, heading)
-    return "npu-shim: wrote %s, %d graph%s" % (path, len(found), "" if len(found) == 1 else "s")
+    for contents in collected:
+        names = set(contents["nodes"]["name"])
+        contents["ranges"] = [row for name, row in sorted(rows.items()) if name.partition(":")[0] in names]
+    write(path, collected, heading)
+    return "npu-shim: wrote %s, %d graph%s" % (path, len(collected), "" if len(collected) == 1 else "s")

@@ -35,7 +35,7 @@ def of_graph(
     options: Any,
     compiled: bool = True,
     float32_products: str | None = "default",
-    **given: Any
+    **given: Any,
 ) -> list[Cost]:
     """Returns two Costs: of the step as written and of the step under the options.
 
@@ -63,7 +63,7 @@ def on_cards(
     targets: Any,
     jax: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
-    **given: Any
+    **given: Any,
 ) -> OnCards:
     """Returns what the step as written and the step under options cost on cards that need not be here.
 
@@ -141,22 +141,27 @@ def write_form(
 def _cost(name, step, compiled, float32_products):
     module = export.hlo_module(step, float32_products)
     described = export.describe(step, module, kind="hlo", float32_products=float32_products, options={})
-    made = report.of_text(name, export.hlo_of(step, float32_products, "hlo"), described)
+    measured = report.of_text(name, export.hlo_of(step, float32_products, "hlo"), described)
     if not compiled:
-        return made
+        return measured
     proto = hlo_pb2.HloProto.FromString(export.hlo_of(step, float32_products, "optimized_hlo_proto_serialized"))
-    found = kernels.Kernels(hlo.parse(export.hlo_of(step, float32_products, "optimized_hlo")))
+    launched = kernels.Kernels(hlo.parse(export.hlo_of(step, float32_products, "optimized_hlo")))
     return replace(
-        made, temporary=_temporary(proto.buffer_assignment), moved=int(kernels.moved(found.all)),
+        measured, temporary=_temporary(proto.buffer_assignment), moved=int(kernels.moved(launched.all)),
         compiled_for="this CPU, TensorFlow %s" % tf.__version__,
-        notes=tuple(sorted(set(made.notes) | {note for note in found.notes if note.startswith("a loop")})),
+        notes=tuple(sorted(set(measured.notes) | {note for note in launched.notes if note.startswith("a loop")})),
     )  # fmt: skip
 
 
 def _temporary(assignment):
     """Bytes of the allocations that are neither arguments, results, constants nor a thread's own."""
     return sum(
-        each.size
-        for each in assignment.buffer_allocations
-        if not (each.is_entry_computation_parameter or each.maybe_live_out or each.is_constant or each.is_thread_local)
+        allocation.size
+        for allocation in assignment.buffer_allocations
+        if not (
+            allocation.is_entry_computation_parameter
+            or allocation.maybe_live_out
+            or allocation.is_constant
+            or allocation.is_thread_local
+        )
     )

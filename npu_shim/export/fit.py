@@ -51,7 +51,7 @@ def of_graph(
     python: str | None = None,
     first: int = FIRST,
     progress: Callable[[str], None] = lambda line: None,
-    **given: Any
+    **given: Any,
 ) -> list[Fit]:
     """Returns a Fit for each form; takes a few compilations each.
 
@@ -81,12 +81,12 @@ def of_graph(
         found: dict[int, CardCost] = {}
 
         def peak(
-            batch: int, name: str = name, options: Mapping[str, Any] = options, found: dict[int, CardCost] = found
+            batch: int, name: str = name, options: Mapping[str, Any] = options, costs: dict[int, CardCost] = found
         ) -> int:
             begin = time.perf_counter()
-            found[batch] = _cost(name, source, fetches, feeds_of(batch), dict(given, **options), card, python)
-            progress(_line(found[batch], batch, card, time.perf_counter() - begin))
-            return found[batch].peak
+            costs[batch] = _cost(name, source, fetches, feeds_of(batch), dict(given, **options), card, python)
+            progress(_line(costs[batch], batch, card, time.perf_counter() - begin))
+            return costs[batch].peak
 
         batch = largest(peak, card.memory, first)
         fits.append(Fit(name, batch, found.get(batch), tuple(found)))
@@ -94,10 +94,10 @@ def of_graph(
     return fits
 
 
-def _line(found: CardCost, batch: int, card: Card, seconds: float) -> str:
-    fits = "fits" if found.peak <= card.memory else "does not fit"
-    sizes = report.scaled(found.peak, "B"), report.scaled(card.memory, "B")
-    return "%s: batch %d takes %s of %s, %s (%.0f s)" % (found.name, batch, *sizes, fits, seconds)
+def _line(cost: CardCost, batch: int, card: Card, seconds: float) -> str:
+    fits = "fits" if cost.peak <= card.memory else "does not fit"
+    sizes = report.scaled(cost.peak, "B"), report.scaled(card.memory, "B")
+    return "%s: batch %d takes %s of %s, %s (%.0f s)" % (cost.name, batch, *sizes, fits, seconds)
 
 
 def _cost(
@@ -117,7 +117,7 @@ def as_text(card: Card, fits: Sequence[Fit]) -> str:
     costs = [fit.cost for fit in fits]
     rows = [("", [fit.name for fit in fits]), report.compared("largest batch", [fit.batch for fit in fits], _batch)]
     for title, key in (("peak", "peak"), ("state", "state"), ("temporary", "temporary")):
-        rows.append(report.compared(title, [each and getattr(each, key) for each in costs]))
+        rows.append(report.compared(title, [cost and getattr(cost, key) for cost in costs]))
     for title, key, said in (("bytes moved a sample", "moved", None), ("time a sample at least", "seconds", _time)):
         rows.append(report.compared(title, [f.cost and getattr(f.cost, key) / f.batch for f in fits], said))
     head = "%s: %s, %s" % (card.key, card.name, report.scaled(card.memory, "B"))

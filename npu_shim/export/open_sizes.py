@@ -21,10 +21,10 @@ def written(module: Any) -> Any:
             shapes[instruction.id] = shape = instruction.shape
             if instruction.opcode != "broadcast" and not marked.intersection(instruction.operand_ids):
                 continue
-            for axis, made in _axes(instruction, shapes):
+            for axis, made_axis in _axes(instruction, shapes):
                 taken = shapes[instruction.operand_ids[0]]
-                if taken.is_dynamic_dimension[axis] and taken.dimensions[axis] == shape.dimensions[made]:
-                    shape.is_dynamic_dimension[made] = True
+                if taken.is_dynamic_dimension[axis] and taken.dimensions[axis] == shape.dimensions[made_axis]:
+                    shape.is_dynamic_dimension[made_axis] = True
                     marked.add(instruction.id)
     return module
 
@@ -35,9 +35,9 @@ def _axes(instruction: Any, shapes: Any) -> Iterator[tuple[int, int]]:
         return enumerate(instruction.dimensions)
     if instruction.opcode != "reshape":
         return iter(())
-    taken, made = (_sizes(shape) for shape in (shapes[instruction.operand_ids[0]], instruction.shape))
-    same = [taken[axis] for axis in taken] == [made[axis] for axis in made]
-    return zip(taken, made) if same else iter(())
+    taken, given = (_sizes(shape) for shape in (shapes[instruction.operand_ids[0]], instruction.shape))
+    same = [taken[axis] for axis in taken] == [given[axis] for axis in given]
+    return zip(taken, given) if same else iter(())
 
 
 def _sizes(shape: Any) -> dict[int, int]:

@@ -63,7 +63,10 @@ def _identity(step, float32_products):
     """A hash of all that the HLO depends on."""
     feeds = [(feed.name, feed.dtype.name, feed.shape.as_list()) for feed in step.feeds]
     fetches = [fetch if isinstance(fetch, str) else (fetch.name, fetch.dtype.name) for fetch in step.fetches]
-    state = [(each.name, each.variable.dtype.name, each.variable.shape.as_list(), each.updated) for each in step.state]
+    state = [
+        (variable.name, variable.variable.dtype.name, variable.variable.shape.as_list(), variable.updated)
+        for variable in step.state
+    ]
     counts = export.plan_counts(step.plan), step.recomputation.counts(), step.attention.counts()
     flags = [os.environ.get(name, "") for name in ("TF_XLA_FLAGS", "XLA_FLAGS")]
     settings = [tf.__version__, __version__, float32_products, marking.accelerator(), *flags]

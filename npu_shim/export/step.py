@@ -94,18 +94,20 @@ def exported(
     require_fixed_sizes(describe(step, module, kind="hlo", float32_products=float32_products, options={}), module)
     program, kind = stablehlo(without_origins(module), jax or engine.interpreter() or _own_jax())
     # a frozen graph has no values that could be missing: what draws random numbers is ours
-    needed = [each for each in step.state if each.name != random_ops.STATE]
+    needed = [variable for variable in step.state if variable.name != random_ops.STATE]
     valued = values is not None or source.session is not None or not needed
-    state = ((each.name, each.variable.numpy()) for each in step.state) if valued else None
+    state = ((variable.name, variable.variable.numpy()) for variable in step.state) if valued else None
     described = describe(step, module, kind=kind, float32_products=float32_products, options=options)
-    keys = step_checkpoint.keys_of(source.graph, [each.name for each in step.state])
+    keys = step_checkpoint.keys_of(source.graph, [variable.name for variable in step.state])
     described = replace(described, slices={name: [key, part] for name, (key, part) in keys.items() if part})
     with tf_internals.eager_mode():
         return manifest.write(out, program, described, state), step
 
 
 def _require_values(step, values, source):
-    names = [each.name for each in step.state if each.name not in values and each.name != random_ops.STATE]
+    names = [
+        variable.name for variable in step.state if variable.name not in values and variable.name != random_ops.STATE
+    ]
     names = [name for name in names if not source.is_local(name)]
     if names:
         raise ConfigError(*("no value is given for variable '%s'%s" % (name, nearest(name, values)) for name in names))
@@ -157,7 +159,7 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
         PlanError: as `refusals.hlo_of`, or a size is open and at most 1 (`xla.open_rows`).
     """
     one_of(float32_products, PRODUCTS, "float32_products")
-    if all(isinstance(fetch, str) for fetch in step.fetches) and not any(each.updated for each in step.state):
+    if all(isinstance(fetch, str) for fetch in step.fetches) and not any(variable.updated for variable in step.state):
         raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
     with _products(float32_products):
         module = refusals.module_of(step)
@@ -217,15 +219,16 @@ def describe(step: step_function.StepFunction, module: Any, kind: str, float32_p
     """Returns the Manifest of a StepFunction and its HloModuleProto, without the files' hashes."""
     program = module.host_program_shape
     held = program.parameters[len(step.feeds) :]  # a variable's own shape may be unknown, the program's never is
-    roles = state_roles({each.name: tuple(shape.dimensions) for each, shape in zip(step.state, held)})
+    roles = state_roles({variable.name: tuple(shape.dimensions) for variable, shape in zip(step.state, held)})
     names = [("feed", feed.name, feed.dtype, "") for feed in step.feeds]
-    names += [("state", each.name, each.variable.dtype, roles[each.name]) for each in step.state]
+    names += [("state", variable.name, variable.variable.dtype, roles[variable.name]) for variable in step.state]
     fetched = [("fetch", fetch.name, fetch.dtype, "") for fetch in step.fetches if not isinstance(fetch, str)]
     results = program.result.tuple_shapes or [program.result]  # a single value is no tuple of one
     return Manifest(
         arguments=_tensors(names, program.parameters),
-        results=_tensors(fetched + [row for row, each in zip(names[len(step.feeds) :], step.state) if each.updated],
-                         results),
+        results=_tensors(
+            fetched + [row for row, variable in zip(names[len(step.feeds) :], step.state) if variable.updated], results
+        ),
         kind=kind,
         float32_products=float32_products,
         options={name: value for name, value in sorted(options.items()) if value is not None},

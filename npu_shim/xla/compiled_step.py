@@ -77,8 +77,8 @@ def compile_step(
     wanted = list(fetches.values()) if isinstance(fetches, dict) else fetches
     target = device or marking.accelerator()
     prepared = step_function.prepare(source, wanted, feeds, constants, None, target, **options)
-    made = running(prepared, iterations_per_loop, device, rewriting.cache_of(source, options), most)
-    return CompiledStep(prepared, source, fetches, iterations_per_loop, made)
+    run_one = running(prepared, iterations_per_loop, device, rewriting.cache_of(source, options), most)
+    return CompiledStep(prepared, source, fetches, iterations_per_loop, run_one)
 
 
 class CompiledStep:
@@ -104,9 +104,9 @@ class CompiledStep:
         self.plan = prepared.plan
         self._prepared, self._fetches, self._count = prepared, fetches, iterations_per_loop
         self._source, self._running = source, running
-        self._variables = {each.name: each.variable for each in prepared.state}
+        self._variables = {variable.name: variable.variable for variable in prepared.state}
         self._others = source.other_values(self._variables)
-        self._kept = {name: each for name, each in self._variables.items() if not source.is_local(name)}
+        self._kept = {name: variable for name, variable in self._variables.items() if not source.is_local(name)}
         self._keys = step_checkpoint.keys_of(source.graph, [*self._kept, *self._others])
         self._has_values = source.session is not None or not set(self._variables) - {random_ops.STATE}
 
@@ -194,7 +194,7 @@ class CompiledStep:
         """Checks the feeds and returns their values in the order of the program's arguments."""
         if not hasattr(feeds, "items"):
             raise ConfigError("feeds are %s, expected a dict of tensors or their names" % type(feeds).__name__)
-        named = [(self._source.feed(each).name, value) for each, value in feeds.items()]
+        named = [(self._source.feed(feed).name, value) for feed, value in feeds.items()]
         given, known = dict(named), {feed.name: feed for feed in self._prepared.feeds.values()}
         problems = [
             "feed '%s' is given twice" % name for name, count in Counter(n for n, _ in named).items() if count > 1
@@ -248,12 +248,12 @@ class Running:
         """Runs a call's steps: takes the feeds and their shapes in a step, and returns the fetched values."""
         program = self._programs.get(shapes)
         if program is None:
-            made = self._prepared.for_shapes(shapes)
-            self.recomputation, self.attention = made.recomputation, made.attention
-            _require_sizes(made)
-            program = compiled(made, self._count)
+            functional = self._prepared.for_shapes(shapes)
+            self.recomputation, self.attention = functional.recomputation, functional.attention
+            _require_sizes(functional)
+            program = compiled(functional, self._count)
             self._programs.add(shapes, program)
-        return [each.numpy() for each in program(*[tf.constant(array) for array in arrays])]
+        return [result.numpy() for result in program(*[tf.constant(array) for array in arrays])]
 
     def to_variables(self) -> None:
         """Gives the variables of the Prepared their newest values, which they have here."""
@@ -286,7 +286,7 @@ def compiled(step: step_function.StepFunction, count: int) -> Callable[..., Any]
     if count == 1:
         return one
     if marking.accelerator() == "CPU" and has_convolutions(step.graph_def):
-        return lambda *stacked: [one(*[each[number] for each in stacked]) for number in range(count)][-1]
+        return lambda *stacked: [one(*[batch[number] for batch in stacked]) for number in range(count)][-1]
     return tf.function(repeated(step.function, count), autograph=False, jit_compile=True)
 
 
@@ -312,13 +312,13 @@ def repeated(function: Any, count: int) -> Callable[..., Any]:
 
     def steps(*stacked):
         def step(number, *_):
-            made = function(*[each[number] for each in stacked])
-            return (number + 1, *(made if carried else ()))
+            results = function(*[batch[number] for batch in stacked])
+            return (number + 1, *(results if carried else ()))
 
         start = [tf.zeros(result.shape, result.dtype) for result in results] if carried else []
         _, *last = tf.while_loop(
             lambda number, *_: number < looped, step, [tf.constant(0), *start], return_same_structure=True
         )
-        return last if carried else function(*[each[count - 1] for each in stacked])
+        return last if carried else function(*[result[count - 1] for result in stacked])
 
     return steps

@@ -37,7 +37,7 @@ def require_no_reversal(module: Any) -> None:
 
 def _instructions(module: Any) -> Iterator[Any]:
     """The instructions of a module, those of the step before those of its loops and branches."""
-    return (instruction for each in reversed(module.computations) for instruction in each.instructions)
+    return (instruction for computation in reversed(module.computations) for instruction in computation.instructions)
 
 
 def _sizes(shape: Any) -> Iterator[tuple[bool, int]]:

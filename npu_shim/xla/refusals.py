@@ -44,15 +44,15 @@ def refusal(text: str, graph_def: Any = None) -> PlanError:
     sentence = _sentence(text, graph_def) if graph_def is not None else (
         "the step cannot be compiled by XLA: %s" % text.splitlines()[0]
     )  # fmt: skip
-    found = OPEN.search(text)
-    return NotConstant(sentence, found[2], int(found[1])) if found else PlanError(sentence)
+    match = OPEN.search(text)
+    return NotConstant(sentence, match[2], int(match[1])) if match else PlanError(sentence)
 
 
 def require_known_shapes(graph_def: Any, among: Container[str]) -> None:
     """Raises NotConstant where a step (tf.GraphDef) needs a feed's value as a size; the node is one of `among`."""
-    found = compile_time.open_size(graph_def, among)
-    if found is not None:
-        node, number = found
+    open_one = compile_time.open_size(graph_def, among)
+    if open_one is not None:
+        node, number = open_one
         text = "node '%s' (%s) cannot be compiled by XLA: %s; %s" % (node.name, node.op, SIZES, IN_SESSION)
         raise NotConstant(text, node.name, number)
 

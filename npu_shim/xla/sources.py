@@ -166,7 +166,7 @@ class Source:
         The graph's collections decide if it has any; else a variable is local if its readers check for a value.
         """
         if self.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
-            return name in {each.op.name for each in self.graph.get_collection(tf.GraphKeys.LOCAL_VARIABLES)}
+            return name in {variable.op.name for variable in self.graph.get_collection(tf.GraphKeys.LOCAL_VARIABLES)}
         try:
             readers = self.graph.get_operation_by_name(name).outputs[0].consumers()
         except KeyError:  # a variable that npu-shim added
@@ -179,12 +179,12 @@ class Source:
         if self.session is None:
             return {}
         collected = self.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
-        names = {each.op.name for each in collected} or {op.name for op in self._variable_ops()}
-        found = {}
+        names = {variable.op.name for variable in collected} or {op.name for op in self._variable_ops()}
+        other_values = {}
         for name in sorted(names.difference(known)):
             with contextlib.suppress(ConfigError):
-                found.update(self.values_of({name: name}))
-        return found
+                other_values.update(self.values_of({name: name}))
+        return other_values
 
     def _has(self, name):
         try:

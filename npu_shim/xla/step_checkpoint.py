@@ -66,14 +66,14 @@ def values(prefix: str, graph: Any) -> dict[str, np.ndarray]:
         known = [name for name in wanted if keys[name][0] in shapes]
         problems = [_problem(_Declared.of(wanted[name]), keys[name], shapes, dtypes) for name in known]
         _raise_any(prefix, problems)
-        found = {name: _part(reader.get_tensor(keys[name][0]), keys[name][1]) for name in known}
+        values = {name: _part(reader.get_tensor(keys[name][0]), keys[name][1]) for name in known}
         if random_ops.STATE in shapes:
-            found[random_ops.STATE] = reader.get_tensor(random_ops.STATE)
+            values[random_ops.STATE] = reader.get_tensor(random_ops.STATE)
     except ConfigError:
         raise
     except (tf.errors.OpError, ValueError, RuntimeError) as reason:
         raise ConfigError("checkpoint '%s' cannot be read: %s" % (prefix, str(reason).splitlines()[0])) from reason
-    return found
+    return values
 
 
 def _parts_of(wanted, shapes):
@@ -84,11 +84,13 @@ def _parts_of(wanted, shapes):
     """
     parts = {}
     for name, op in wanted.items():
-        found = PART.search(name)
-        if found and name not in shapes and PART.sub("", name) in shapes:
-            number = int(found.group().rpartition("_")[2])
+        match = PART.search(name)
+        if match and name not in shapes and PART.sub("", name) in shapes:
+            number = int(match.group().rpartition("_")[2])
             parts.setdefault(PART.sub("", name), {})[number] = name, _Declared.of(op).shape.as_list()
-    return {name: place for key, found in parts.items() for name, place in _slices(key, found, shapes[key])}
+    return {
+        name: place for key, slices_of_key in parts.items() for name, place in _slices(key, slices_of_key, shapes[key])
+    }
 
 
 def _slices(key, parts, whole):
@@ -213,9 +215,9 @@ def _problem(variable, place, shapes, dtypes):
     if key not in shapes:
         return "no variable '%s'%s" % (key, nearest(key, shapes))
     if dtypes[key] != variable.dtype:
-        found, expected = dtypes[key].name, variable.dtype.name
-        hint = "; npu-shim migrate-checkpoint converts it" if {found, expected} <= set(FLOATS) else ""
-        return "'%s' is %s, the step has %s%s" % (key, found, expected, hint)
+        stored, expected = dtypes[key].name, variable.dtype.name
+        hint = "; npu-shim migrate-checkpoint converts it" if {stored, expected} <= set(FLOATS) else ""
+        return "'%s' is %s, the step has %s%s" % (key, stored, expected, hint)
     expected = tf.TensorShape([int(size) for size in part.split()[:-1]]) if part else variable.shape
     if not expected.is_compatible_with(shapes[key]):
         return "'%s' has shape %s, the step has %s" % (key, list(shapes[key]), expected.as_list())

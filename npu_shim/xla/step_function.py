@@ -140,9 +140,9 @@ def build(
         ConfigError: a fetch, feed or option is invalid.
         PlanError: the graph cannot be rewritten, or one of its loops cannot be compiled.
     """
-    made = prepare(Source.of(source), fetches, feeds, constants, values, device, **options).for_shapes()
-    made.function  # noqa: B018  shapes that the graph does not take are told here
-    return made
+    step = prepare(Source.of(source), fetches, feeds, constants, values, device, **options).for_shapes()
+    step.function  # noqa: B018  shapes that the graph does not take are told here
+    return step
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,6 @@ class Prepared:
         told = (self.plan, context.recomputation, context.fused)
         return StepFunction(given, self.fetches, self.state, trace, graph_def, *told, self.places)
 
-
     def _module(self) -> Module:
         """The module of graph_def, whose results are the places and what advances the state of random ops."""
         with contextlib.suppress(IndexError):
@@ -273,14 +272,14 @@ def prepare(
     """Makes a Prepared from a `Source`; arguments and errors as for `build`, but feeds may have open shapes."""
     if tuple(map(int, tf.__version__.split(".")[:2])) < OLDEST:
         raise ConfigError("a step is compiled by TensorFlow %d.%d or later, this is %s" % (*OLDEST, tf.__version__))
-    wanted = tuple(source.fetch(each) for each in (fetches if isinstance(fetches, (list, tuple)) else [fetches]))
+    wanted = tuple(source.fetch(fetch) for fetch in (fetches if isinstance(fetches, (list, tuple)) else [fetches]))
     if not wanted:
         raise ConfigError("fetches is %r, expected at least one tensor or operation" % (fetches,))
-    texts = [each.name for each in wanted if isinstance(each, Argument) and each.dtype == tf.string]
+    texts = [argument.name for argument in wanted if isinstance(argument, Argument) and argument.dtype == tf.string]
     if texts:
         raise ConfigError("fetch '%s' is text, which XLA does not compute; fetch it in a session" % texts[0])
     fed, fixed = _given(source, feeds, constants or {})
-    nodes = [_name(each).partition(":")[0] for each in wanted]
+    nodes = [_name(fetch).partition(":")[0] for fetch in wanted]
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
     asked = rewriting.options_of(source, options)
     graph_def = writers.leave_out_containers(graph_def, source.graph_def)
@@ -344,13 +343,13 @@ def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], 
 def _given(source, feeds, constants):
     """(Arguments of the feeds, dict of a constant's tensor name to its array)."""
     shapes = feeds if isinstance(feeds, dict) else dict.fromkeys(feeds)
-    fed = [source.feed(each, shape) for each, shape in shapes.items()]
-    fixed = [(source.feed(each, np.shape(value)), value) for each, value in constants.items()]
-    counts = Counter([each.name for each in fed] + [each.name for each, _ in fixed])
+    fed = [source.feed(feed, shape) for feed, shape in shapes.items()]
+    fixed = [(source.feed(feed, np.shape(value)), value) for feed, value in constants.items()]
+    counts = Counter([feed.name for feed in fed] + [feed.name for feed, _ in fixed])
     twice = ["tensor '%s' is given twice, as a feed or constant" % name for name, count in counts.items() if count > 1]
     if twice:
         raise ConfigError(*twice)
-    return fed, {each.name: each.array(value, "constant") for each, value in fixed}
+    return fed, {feed.name: feed.array(value, "constant") for feed, value in fixed}
 
 
 def _require_fed(graph_def, feeds):

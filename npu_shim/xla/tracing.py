@@ -32,13 +32,13 @@ def traced(
     Raises:
         ValueError: the graph does not take such feeds.
     """
-    variables = {each.name: each.variable for each in state}
+    variables = {variable.name: variable.variable for variable in state}
     handles = {node.name: variables[writers.variable_name(node)] for node in handles_of(graph_def)}
     imported = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     imported.node.extend(node for node in graph_def.node if node.name not in handles and node.name not in feeds)
     _without_waits_for(imported, {*handles, *feeds})
     read = {text if ":" in text else text + ":0" for node in imported.node for text in node.input}
-    targets = [source_of(places[each]) for each in wanted if isinstance(each, str)]
+    targets = [source_of(places[fetch]) for fetch in wanted if isinstance(fetch, str)]
     targets += random_ops.advances(graph_def)
 
     def step(*arguments: Any) -> list[Any]:

@@ -19,10 +19,10 @@ Inside = FrozenSet[Branch]
 @analysis
 def branches(graph: Graph) -> dict[Node, Inside]:
     """The branches that each node is in, in topological order; nodes on a cycle that is no loop are left out."""
-    found: dict[Node, Inside] = {}
+    branches: dict[Node, Inside] = {}
     for node in order.topological(graph):
-        found[node] = _branches(node, found)
-    return found
+        branches[node] = _branches(node, branches)
+    return branches
 
 
 def decides(switch: Node) -> Value:
@@ -33,17 +33,17 @@ def decides(switch: Node) -> Value:
     return value
 
 
-def _branches(node: Node, found: Mapping[Node, Inside]) -> Inside:
-    waits = [found.get(control, frozenset()) for control in node.controls]
+def _branches(node: Node, known: Mapping[Node, Inside]) -> Inside:
+    waits = [known.get(control, frozenset()) for control in node.controls]
     if node.op not in order.MERGES:
-        return frozenset().union(*(_along(value, found) for value in node.inputs), *waits)
-    values = [_along(value, found) for value in node.inputs if value.node in found]
+        return frozenset().union(*(_along(value, known) for value in node.inputs), *waits)
+    values = [_along(value, known) for value in node.inputs if value.node in known]
     return frozenset.intersection(*values).union(*waits) if values else frozenset()
 
 
-def _along(value: Value, found: Mapping[Node, Inside]) -> Inside:
+def _along(value: Value, known: Mapping[Node, Inside]) -> Inside:
     """The branches that a value is in."""
-    inside = found.get(value.node, frozenset())
+    inside = known.get(value.node, frozenset())
     if value.node.op not in SWITCHES or value.node.inputs[1].node.op == "LoopCond":
         return inside
     return inside | {(decides(value.node), value.index)}

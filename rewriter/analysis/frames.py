@@ -19,29 +19,29 @@ Frame = Tuple[str, ...]  # names of loops, outermost first
 @analysis
 def frames(graph: Graph) -> dict[Node, Frame]:
     """Each node's frame, in topological order; of sources in several frames the deepest one counts."""
-    found: dict[Node, Frame] = {}
+    frames: dict[Node, Frame] = {}
     if not _has_loops(graph):
         return dict.fromkeys(order.topological(graph), ())
     for node in order.topological(graph):
-        inside = max((left(source, found) for source in node.sources() if source in found), key=len, default=())
-        found[node] = (*inside, node.attrs["frame_name"].decode()) if node.op in ENTERS else inside
-    return found
+        inside = max((left(source, frames) for source in node.sources() if source in frames), key=len, default=())
+        frames[node] = (*inside, node.attrs["frame_name"].decode()) if node.op in ENTERS else inside
+    return frames
 
 
 def _has_loops(graph: Graph) -> bool:
     return any(node.op in ENTERS for node in graph.nodes.values())
 
 
-def left(node: Node, found: dict[Node, Frame]) -> Frame:
+def left(node: Node, known: dict[Node, Frame]) -> Frame:
     """The frame of a node's outputs: an Exit's are outside of its loop."""
-    return found[node][:-1] if node.op in EXITS else found[node]
+    return known[node][:-1] if node.op in EXITS else known[node]
 
 
 def mixed(graph: Graph) -> Iterator[tuple[Node, Node]]:
     """Yields (node, a source whose outputs are in another frame than it takes): TensorFlow runs no such node."""
-    found = frames(graph) if _has_loops(graph) else {}
-    for node, frame in found.items():
+    frame_of = frames(graph) if _has_loops(graph) else {}
+    for node, frame in frame_of.items():
         taken = frame[:-1] if node.op in ENTERS else frame
         for source in node.sources():
-            if source in found and left(source, found) != taken:
+            if source in frame_of and left(source, frame_of) != taken:
                 yield node, source

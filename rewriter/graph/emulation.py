@@ -81,24 +81,24 @@ def emulate(
             if instead != dtypes:
                 runs[start : start + len(dtypes)] = instead
                 ways[position] = Way.CARRIED if node.op in EXACT else Way.ROUNDED
-    found = Running(runs, ways)
+    running = Running(runs, ways)
     if ways:
-        _Carrier(view, first, found, kernels, fixed, consumers).carry()
-        _keep_rounding(view, first, found, consumers)
-    return found
+        _Carrier(view, first, running, kernels, fixed, consumers).carry()
+        _keep_rounding(view, first, running, consumers)
+    return running
 
 
-def _keep_rounding(view: GraphView, first: Sequence[int], found: Running, consumers: Sequence[Sequence[int]]) -> None:
+def _keep_rounding(view: GraphView, first: Sequence[int], running: Running, consumers: Sequence[Sequence[int]]) -> None:
     """Lets an existing Cast to the low dtype round the result, so that a second rewrite changes nothing."""
-    runs = found.runs
-    for position in list(found.ways):
+    runs = running.runs
+    for position in list(running.ways):
         for reader in consumers[position]:
             node = view.nodes[reader]
             if node.op == "Cast":
                 source, target = first[reader] + node.layout.inputs[0], first[reader] + node.layout.outputs[0]
                 if runs[source] in LOW and runs[source] == runs[target]:
                     runs[source] = FLOAT32
-                    found.ways[reader] = Way.ROUNDS
+                    running.ways[reader] = Way.ROUNDS
 
 
 def already_rounded(nodes: Sequence[Node], kernels: KernelTable) -> List[int]:
@@ -125,13 +125,13 @@ class _Carrier:
         self,
         view: GraphView,
         first: Sequence[int],
-        found: Running,
+        running: Running,
         kernels: KernelTable,
         fixed: Fixed,
         consumers: Sequence[Sequence[int]],
     ) -> None:
         self._nodes, self._first, self._consumers = view.nodes, first, consumers
-        self._found, self._kernels = found, kernels
+        self._found, self._kernels = running, kernels
         # what goes into or out of a function has the decided dtype on both sides
         whole = [unit for unit in fixed.together if not any(is_border(view.nodes[position]) for position in unit)]
         self._units: Dict[int, Sequence[int]] = {position: unit for unit in whole for position in unit}

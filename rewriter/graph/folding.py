@@ -65,7 +65,7 @@ def _expression(view: GraphView, port: Port) -> Optional[List[int]]:
         else:
             opened.add(source.node)
             inputs = view.nodes[source.node].inputs
-            if any(each.node in opened and each.node not in order for each in inputs):
+            if any(value.node in opened and value.node not in order for value in inputs):
                 return None  # it reads itself, which is no graph that runs
             stack += inputs
     return list(order)

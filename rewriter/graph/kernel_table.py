@@ -23,9 +23,7 @@ class Kernel:
     def runs(self, layout: Layout, dtypes: Sequence[int]) -> bool:
         """Whether it runs an op whose slots have these dtypes."""
         allowed = dict(self.constraints)
-        return all(
-            slot.attr not in allowed or dtype in allowed[slot.attr] for slot, dtype in zip(layout.slots, dtypes)
-        )
+        return all(slot.attr not in allowed or dtype in allowed[slot.attr] for slot, dtype in zip(layout.slots, dtypes))
 
 
 @dataclass(frozen=True)
@@ -78,14 +76,14 @@ def to_rows(kernels: Iterable[Kernel]) -> List[str]:
 
     e.g.  {T: float16}, {T: float32}  ->  ["T:float16,float32"]
     """
-    found = sorted({tuple(sorted(kernel.constraints)) for kernel in kernels}, key=_as_row)
+    patterns = sorted({tuple(sorted(kernel.constraints)) for kernel in kernels}, key=_as_row)
     while True:
-        pair = next((pair for pair in combinations(found, 2) if _joined(*pair) is not None), None)
+        pair = next((pair for pair in combinations(patterns, 2) if _joined(*pair) is not None), None)
         if pair is None:
-            return list(map(_as_row, found))
+            return list(map(_as_row, patterns))
         joined = _joined(*pair)
         assert joined is not None
-        found = sorted([*(each for each in found if each not in pair), joined], key=_as_row)
+        patterns = sorted([*(pattern for pattern in patterns if pattern not in pair), joined], key=_as_row)
 
 
 def of_rows(rows: Iterable[str], device: str) -> Tuple[Kernel, ...]:

@@ -56,13 +56,13 @@ def _writers_by_reader(view: GraphView) -> Dict[int, Tuple[Port, ...]]:
     """What is written into the container of each reader; readers of gradient arrays are left out."""
     if not view.of_ops(READERS):
         return {}
-    found = {}
+    writers = {}
     for tie in containers(view):
         written = tuple(Port(position, 0) for position, _ in tie.feeders)
         for position, _ in tie.members:
             if view.nodes[position].op in READERS and position not in tie.gradients:
-                found[position] = written
-    return found
+                writers[position] = written
+    return writers
 
 
 def _on_cycles(nodes: Sequence[Node]) -> List[int]:
@@ -79,9 +79,9 @@ def repeated(nodes: Sequence[Node]) -> Set[int]:
     """Positions of the nodes that may run more than once in a run: in loops, behind one, or in a function's body."""
     readers, waiting = consumers_of(nodes), waiting_of(nodes)
     reached = [position for position, node in enumerate(nodes) if node.op in ENTERS or BODY in node.name]
-    found = set(reached)
+    repeated = set(reached)
     for position in reached:  # grows while it is read
-        new = {*readers[position], *waiting.get(position, ())} - found
-        found |= new
+        new = {*readers[position], *waiting.get(position, ())} - repeated
+        repeated |= new
         reached += new
-    return found
+    return repeated

@@ -63,10 +63,10 @@ def tensor_lists(view: GraphView) -> Iterator[List[Tuple[int, Optional[int]]]]:
         if node.op in LISTS and node.dtypes[0] != VARIANT:
             members.append((position, ports[0]))
     hidden = {together.root(port) for port in out_of_sight}
-    found: Dict[Port, List[int]] = {}
+    by_root: Dict[Port, List[int]] = {}
     for position, port in members:
-        found.setdefault(together.root(port), []).append(position)
-    for root, positions in found.items():
+        by_root.setdefault(together.root(port), []).append(position)
+    for root, positions in by_root.items():
         if root not in hidden and len({view.nodes[position].dtypes[0] for position in positions}) == 1:
             yield [(position, LISTS[view.nodes[position].op]) for position in positions]
 

@@ -164,17 +164,17 @@ def _first_giver(view: GraphView, position: int) -> int:
 
 def _controls(view: GraphView) -> Dict[int, Tuple[int, ...]]:
     """What each node waits for by control inputs, those of calls and from calls included; position -> positions."""
-    found = {position: node.controls for position, node in enumerate(view.nodes) if node.controls}
+    controls = {position: node.controls for position, node in enumerate(view.nodes) if node.controls}
     borders = [position for position, node in enumerate(view.nodes) if is_border_name(node.name)]
     positions = view.positions() if borders else {}
     for position in borders:
         name, _, role = view.nodes[position].name.rpartition("[")
         call = positions[name]
         if role.startswith(ENTRIES):
-            found[position] = view.nodes[call].controls
+            controls[position] = view.nodes[call].controls
         elif role.startswith(EXITS):
-            found[call] = (*found.get(call, ()), position)
-    return found
+            controls[call] = (*controls.get(call, ()), position)
+    return controls
 
 
 def _makes_reference(view: GraphView, position: int) -> bool:
@@ -202,8 +202,8 @@ def _spread(
     """Whatever runs after a node runs after the writers that the node runs after."""
     waiting: Dict[int, List[int]] = {}
     for position, awaited in controls.items():
-        for each in awaited:
-            waiting.setdefault(each, []).append(position)
+        for awaited_one in awaited:
+            waiting.setdefault(awaited_one, []).append(position)
     wave = set(written)
     while wave:  # in waves, so that what waits for many writers is passed on once
         reached = set()
@@ -227,27 +227,27 @@ def _hands_on(node: Node, giver: int) -> bool:
 
 def _memory(view: GraphView, variable: int, consumers: Sequence[Sequence[int]]) -> Set[int]:
     """Positions of the ops whose output is a variable's memory, or a reference to it."""
-    found: Set[int] = {variable}
+    holders: Set[int] = {variable}
     waiting = [variable]
     while waiting:
         giver = waiting.pop()
         for consumer in consumers[giver]:
-            if consumer not in found and _hands_on(view.nodes[consumer], giver):
-                found.add(consumer)
+            if consumer not in holders and _hands_on(view.nodes[consumer], giver):
+                holders.add(consumer)
                 waiting.append(consumer)
-    return found
+    return holders
 
 
 def _upstream(nodes: Sequence[Node], giver: int, memory: Set[int]) -> List[int]:
     """The ops by whose way an op has a variable's memory, itself included."""
-    found: List[int] = []
+    makers: List[int] = []
     waiting = [giver]
     while waiting:
         position = waiting.pop()
-        if position not in found and not nodes[position].layout.ref_outputs:
-            found.append(position)
+        if position not in makers and not nodes[position].layout.ref_outputs:
+            makers.append(position)
             waiting += [port.node for port in nodes[position].inputs if port.node in memory]
-    return found
+    return makers
 
 
 def _waits(
@@ -269,7 +269,7 @@ def _waits(
     for giver in givers:
         inputs = () if nodes[giver].op in CHOOSE else nodes[giver].inputs
         others = (port.node for port in inputs if port.node not in givers and port.node not in memory)
-        waits[giver] = {each for each in (*controls.get(giver, ()), *others) if written.get(each, 0) & bits}
+        waits[giver] = {other for other in (*controls.get(giver, ()), *others) if written.get(other, 0) & bits}
     waiting = list(givers)
     while waiting:
         giver = waiting.pop()
@@ -277,18 +277,18 @@ def _waits(
             if waits[giver] - waits[reader]:
                 waits[reader] |= waits[giver]
                 waiting.append(reader)
-    return {giver: found for giver, found in waits.items() if found}
+    return {giver: waiters for giver, waiters in waits.items() if waiters}
 
 
 def _lost(nodes: Sequence[Node], consumers: Sequence[Sequence[int]], waits: Mapping[int, Set[int]]) -> Set[int]:
     """Positions of the ops of which no Cast can wait: in functions' bodies, and behind what Grappler replaces."""
     waiting = [giver for giver in waits if is_border(nodes[giver]) or nodes[giver].op not in KEEP_WAITS]
-    found = set(waiting)
+    lost = set(waiting)
     while waiting:
-        new = waits.keys() & set(consumers[waiting.pop()]) - found
-        found |= new
+        new = waits.keys() & set(consumers[waiting.pop()]) - lost
+        lost |= new
         waiting += new
-    return found
+    return lost
 
 
 def _may_give(
@@ -300,13 +300,13 @@ def _may_give(
 ) -> Set[int]:
     """Positions of the ops after a write that give a variable's memory, or may when TensorFlow has simplified them."""
     waiting = [giver for giver in memory if not nodes[giver].layout.ref_outputs]
-    found = set(waiting)
+    givers = set(waiting)
     while waiting:
         giver = waiting.pop()
         for reader in consumers[giver]:
             node = nodes[reader]
             after = written.get(reader, 0) & bits and not node.layout.ref_outputs
-            if reader not in found and after and (node.op in SIMPLIFIED or _hands_on(node, giver)):
-                found.add(reader)
+            if reader not in givers and after and (node.op in SIMPLIFIED or _hands_on(node, giver)):
+                givers.add(reader)
                 waiting.append(reader)
-    return {giver for giver in found if written.get(giver, 0) & bits and nodes[giver].op not in FRAMES}
+    return {giver for giver in givers if written.get(giver, 0) & bits and nodes[giver].op not in FRAMES}

@@ -135,8 +135,8 @@ def containers(view: GraphView) -> Iterable[Tie]:
     for maker in members:
         if maker in out_of_sight:
             continue
-        made = frozenset(gradients.get(maker, ()))
-        yield Tie(tuple(sorted(members[maker])), _by_name(view, feeders.get(maker, ())), gradients=made)
+        grads = frozenset(gradients.get(maker, ()))
+        yield Tie(tuple(sorted(members[maker])), _by_name(view, feeders.get(maker, ())), gradients=grads)
 
 
 def _pushed_handles(view: GraphView) -> Dict[int, int]:

@@ -25,16 +25,16 @@ def lowered(view: GraphView, protos: Sequence[Any], cast: CastEdit) -> Any:
     with np.errstate(all="ignore"):  # overflow becomes infinity, as it does in a Cast
         values = np.asarray(folding.value(view, cast.source, _reader(protos)), np.float32)
         rounded = values.astype(dtype.as_numpy_dtype)
-    made = tf.make_tensor_proto(0, dtype=dtype)
+    lowered = tf.make_tensor_proto(0, dtype=dtype)
     for size in values.shape:
-        made.tensor_shape.dim.add(size=size)
+        lowered.tensor_shape.dim.add(size=size)
     bits = rounded.view(np.uint16)
     if bits.size and (bits == bits.flat[0]).all():
-        made.half_val[:] = [int(bits.flat[0])]
+        lowered.half_val[:] = [int(bits.flat[0])]
     else:
-        del made.half_val[:]
-        made.tensor_content = rounded.tobytes()
-    return made
+        del lowered.half_val[:]
+        lowered.tensor_content = rounded.tobytes()
+    return lowered
 
 
 def _reader(protos: Sequence[Any]) -> Callable[[int], Any]:

@@ -37,7 +37,7 @@ def called(proto: Any, library: Mapping[str, Any]) -> tuple[str, ...]:
     names = []
     for attr in KINDS.get(proto.op, (None, ()))[1]:
         if attr in proto.attr:
-            names += [each.name for each in proto.attr[attr].list.func] or [proto.attr[attr].func.name]
+            names += [function.name for function in proto.attr[attr].list.func] or [proto.attr[attr].func.name]
         else:
             names.append("")
     return tuple(names)
@@ -62,8 +62,11 @@ def fits(proto: Any, kind: str, bodies: Sequence[Any]) -> bool:
     if kind == BRANCH:
         chooses = proto.attr["Tcond"].type == BOOL if "Tcond" in proto.attr else True
         count -= 1
-        return chooses and all(t == takes[0] for t in takes) and all(g == gives[0] for g in gives) and (
-            len(takes[0]) == count
+        return (
+            chooses
+            and all(t == takes[0] for t in takes)
+            and all(g == gives[0] for g in gives)
+            and (len(takes[0]) == count)
         )
     return len(takes[0]) == count
 

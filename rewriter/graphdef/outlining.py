@@ -73,10 +73,10 @@ class _Writer:
         for number in range(len(self._scopes) - 1, 0, -1):  # callees follow their callers
             self._write_function(number)
         source = self._inlined.source
-        made = type(source)(versions=source.versions, library=source.library)
-        made.node.extend(self._nodes(0))
-        made.library.function.extend(self._functions[name] for name in sorted(self._functions))
-        return made
+        graph_def = type(source)(versions=source.versions, library=source.library)
+        graph_def.node.extend(self._nodes(0))
+        graph_def.library.function.extend(self._functions[name] for name in sorted(self._functions))
+        return graph_def
 
     def _name_values(self, call):
         """Records the names of a call's values in the caller and in the bodies."""
@@ -124,20 +124,20 @@ class _Writer:
         """
         source = self._source(position)
         if source is not None:
-            found = self._ports.get(source)
-            return found[0] if found else self._home[source[0]][0]
+            place = self._ports.get(source)
+            return place[0] if place else self._home[source[0]][0]
         name = self._after[position].name
-        found = ADDED.match(name)
-        if found:
-            return self._ports[self._position[found["marker"]], int(found["port"])][0]
+        place = ADDED.match(name)
+        if place:
+            return self._ports[self._position[place["marker"]], int(place["port"])][0]
         return self._prefixes[name[: name.rfind("]/") + 2] if "]/" in name else ""]
 
     def _local_name(self, number, name):
         """The name of an added node in its scope, independent of where the function is called."""
-        found = ADDED.match(name)
-        marker = self._position.get(found["marker"]) if found else None
+        match = ADDED.match(name)
+        marker = self._position.get(match["marker"]) if match else None
         if marker is not None:
-            return self._ports[marker, int(found["port"])][1].replace(":", "-") + found["rest"]
+            return self._ports[marker, int(match["port"])][1].replace(":", "-") + match["rest"]
         prefix = self._scopes[number].prefix
         return name[len(prefix) :] if name.startswith(prefix) else name
 
@@ -234,36 +234,36 @@ class _Writer:
         """Writes the function of a scope and records its name: the original one if the body is unchanged."""
         original = self._scopes[number].function
         call = self._caller[number]
-        made = _copy(original)
-        del made.node_def[:]
-        made.node_def.extend(self._nodes(number))
+        body = _copy(original)
+        del body.node_def[:]
+        body.node_def.extend(self._nodes(number))
         role = call.scopes.index(number)
         condition = call.kind == LOOP and role == 0
         takes, gives = self._borders(call)
         if call.kind == LOOP:
             takes = gives
-        for arg, name in zip(made.signature.input_arg, takes):
+        for arg, name in zip(body.signature.input_arg, takes):
             arg.type = self._dtype(name)
-        for j, arg in enumerate(() if condition else made.signature.output_arg):
+        for j, arg in enumerate(() if condition else body.signature.output_arg):
             arg.type = self._dtype(gives[j])
             read = self._read(call.following(j) if call.kind == LOOP else call.exit(j))
-            made.ret[arg.name] = self._local(number, read[role if call.kind == BRANCH else 0])
-        self._names[number] = original.signature.name if made == original else self._new(made)
+            body.ret[arg.name] = self._local(number, read[role if call.kind == BRANCH else 0])
+        self._names[number] = original.signature.name if body == original else self._new(body)
 
-    def _new(self, made):
+    def _new(self, message):
         """Adds a function to the library under a new name; returns the name."""
         for attr in OF_SIGNATURE:
-            if attr in made.attr:
-                del made.attr[attr]
-        for arg in [*made.signature.input_arg, *made.signature.output_arg]:
+            if attr in message.attr:
+                del message.attr[attr]
+        for arg in [*message.signature.input_arg, *message.signature.output_arg]:
             forget_full_type(arg, "experimental_full_type")
-        nodes = sorted(made.node_def, key=lambda node: node.name)
-        del made.node_def[:]
-        made.node_def.extend(nodes)
-        digest = hashlib.sha256(made.SerializeToString(deterministic=True)).hexdigest()[:8]
-        made.signature.name = "%s_low_%s" % (made.signature.name, digest)
-        self._functions[made.signature.name] = made
-        return made.signature.name
+        nodes = sorted(message.node_def, key=lambda node: node.name)
+        del message.node_def[:]
+        message.node_def.extend(nodes)
+        digest = hashlib.sha256(message.SerializeToString(deterministic=True)).hexdigest()[:8]
+        message.signature.name = "%s_low_%s" % (message.signature.name, digest)
+        self._functions[message.signature.name] = message
+        return message.signature.name
 
     def _borders(self, call):
         """Names of a call's input nodes and output nodes."""
@@ -283,7 +283,6 @@ class _Writer:
 
 
 def _copy(message):
-    made = type(message)()
-    made.CopyFrom(message)
-    return made
-
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy

@@ -121,9 +121,7 @@ def _read_node(proto, name, layouts, ports):
     op, attr = proto.op, proto.attr
     layout, dtypes = layouts.of(op, attr)
     if len(inputs) != len(layout.inputs):
-        raise ConfigError(
-            "node '%s': op %s has %d inputs, this one %d" % (name, op, len(layout.inputs), len(inputs))
-        )
+        raise ConfigError("node '%s': op %s has %d inputs, this one %d" % (name, op, len(layout.inputs), len(inputs)))
     kept = KEEP in attr and attr[KEEP].i != 0
     asked = attr[TO_FLOAT].type if TO_FLOAT in attr else 0
     rounded = attr[ROUNDED].type if ROUNDED in attr else 0
@@ -145,11 +143,11 @@ def _port(name, position, nodes, role):
         node, colon, port = name.lstrip("^"), "", "0"
     if node not in position:
         raise ConfigError("%s '%s' is not in the graph%s" % (role, name, nearest(node, position)))
-    found = nodes[position[node]]
-    count = len(found.layout.outputs)
+    producer = nodes[position[node]]
+    count = len(producer.layout.outputs)
     if colon and int(port) >= count:
         outputs = "no output" if not count else "1 output" if count == 1 else "%d outputs" % count
-        raise ConfigError("%s '%s': node '%s' (op %s) has %s" % (role, name, node, found.op, outputs))
+        raise ConfigError("%s '%s': node '%s' (op %s) has %s" % (role, name, node, producer.op, outputs))
     return Port(position[node], int(port))
 
 

@@ -16,13 +16,13 @@ def registered_kernels() -> Dict[str, Tuple[Kernel, ...]]:
 @functools.lru_cache(maxsize=None)
 def xla_kernels() -> Dict[str, Tuple[Kernel, ...]]:
     """XLA's kernels, the same in every wheel of a TensorFlow: op type -> tuple of Kernel, for any device."""
-    found = {}
+    xla_kernels = {}
     for op, registered in tf_internals.xla_kernels().items():
-        found[op] = tuple(Kernel(ANY_DEVICE, _kernel(kernel).constraints) for kernel in registered)
-    return found
+        xla_kernels[op] = tuple(Kernel(ANY_DEVICE, _kernel(kernel).constraints) for kernel in registered)
+    return xla_kernels
 
 
 def _kernel(proto: Any) -> Kernel:
     """A registration's device and dtype constraints; constraints on other attributes do not concern a slot."""
-    typed = ((each.name, frozenset(each.allowed_values.list.type)) for each in proto.constraint)
+    typed = ((constraint.name, frozenset(constraint.allowed_values.list.type)) for constraint in proto.constraint)
     return Kernel(proto.device_type, tuple((attr, dtypes) for attr, dtypes in typed if dtypes))

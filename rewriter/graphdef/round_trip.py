@@ -210,20 +210,22 @@ def _library_stays(before: Any, after: Any) -> Iterator[str]:
     for function in after.library.function[count:]:
         if function.signature.name not in called:
             yield "nobody calls the new function '%s'" % function.signature.name
-    gradients = ([_bytes(each) for each in library.gradient] for library in (before.library, after.library))
+    gradients = ([_bytes(gradient) for gradient in library.gradient] for library in (before.library, after.library))
     if len(set(map(tuple, gradients))) > 1 or _bytes(before.versions) != _bytes(after.versions):
         yield "the gradients of the library or the graph's versions have changed"
 
 
 def _called(graph_def: Any) -> set[str]:
-    found: set[str] = set()
+    called: set[str] = set()
     for nodes in [graph_def.node, *(function.node_def for function in graph_def.library.function)]:
         for node in nodes:
-            found.add(node.op)
+            called.add(node.op)
             for attr in KINDS.get(node.op, (None, ()))[1]:
                 if attr in node.attr:
-                    found.update([node.attr[attr].func.name, *(each.name for each in node.attr[attr].list.func)])
-    return found
+                    called.update(
+                        [node.attr[attr].func.name, *(function.name for function in node.attr[attr].list.func)]
+                    )
+    return called
 
 
 def _bytes(message: Any) -> bytes:

@@ -78,13 +78,13 @@ def saturated(graph_def: Any, feeds: Iterable[str] = ()) -> Any:
 
 def _called(nodes: Any, library: Mapping[str, Any]) -> set[str]:
     """Names of the functions that are called from the graph, also by each other; functions of data sets are not."""
-    found: set[str] = set()
+    called: set[str] = set()
     waiting = [nodes]
     while waiting:
-        names = {name for node in waiting.pop() for name in functions.called(node, library)} - found
-        found |= names & set(library)
+        names = {name for node in waiting.pop() for name in functions.called(node, library)} - called
+        called |= names & set(library)
         waiting += [library[name].node_def for name in names if name in library]
-    return found
+    return called
 
 
 def _clamp_all(nodes: Any, suffix: str, fed: Collection[str] = ()) -> dict[str, str]:
@@ -116,7 +116,7 @@ def _outputs(nodes: Sequence[Any], suffix: str = "", fed: Collection[str] = ()) 
             continue
         names = _names(node, known[node.op].output_arg, suffix)
         dtypes = arguments.dtypes(known[node.op].output_arg, node)
-        references = [each.is_ref for each in arguments.of_each(known[node.op].output_arg, node)]
+        references = [output.is_ref for output in arguments.of_each(known[node.op].output_arg, node)]
         for number, (text, dtype, reference) in enumerate(zip(names, dtypes, references)):
             if dtype == FLOAT16 and not reference and text not in done:
                 yield Output(node.name, number, text)
@@ -146,11 +146,11 @@ def _clamp(output: Output, producer: Any, suffix: str, taken: Any) -> list[Any]:
     source = output.text if suffix or output.number else output.node
 
     def node(name, op, inputs, **dtypes):
-        made = tf.NodeDef(name=name, op=op, device=producer.device, input=inputs)
-        made.attr[MARK].b = True
+        node = tf.NodeDef(name=name, op=op, device=producer.device, input=inputs)
+        node.attr[MARK].b = True
         for key, dtype in dtypes.items():
-            made.attr[key].type = dtype
-        return made
+            node.attr[key].type = dtype
+        return node
 
     def out(made, argument):
         return made.name + (":%s:0" % argument if suffix else "")

@@ -107,7 +107,7 @@ def _numbers(proto: Any, dtype: int, size: int) -> tuple[Any, ...]:
     if dtype not in LOW_BITS:
         return tuple(map(bool, stored)) if code == "?" else stored
     bits, floats, shift = LOW_BITS[dtype]
-    return tuple(struct.unpack(floats, struct.pack(bits, each << shift))[0] for each in stored)
+    return tuple(struct.unpack(floats, struct.pack(bits, number << shift))[0] for number in stored)
 
 
 def decoded(message: Any) -> Any:
@@ -150,9 +150,9 @@ def encode(value: Any, message: Any) -> None:
         return
     if isinstance(value, tuple) and type(value) is tuple:
         message.list.SetInParent()
-        for each in value:
-            field = _field(each)
-            _append(getattr(message.list, field), field, each)
+        for entry in value:
+            field = _field(entry)
+            _append(getattr(message.list, field), field, entry)
         return
     field = _field(value)
     if field in ENCODERS:
@@ -201,7 +201,7 @@ def _encode_tensor(value: Tensor, message: Any) -> None:
     numbers = value.numbers() or ()
     if value.dtype in LOW_BITS:
         bits, floats, shift = LOW_BITS[value.dtype]
-        numbers = tuple(struct.unpack(bits, struct.pack(floats, each))[0] >> shift for each in numbers)
+        numbers = tuple(struct.unpack(bits, struct.pack(floats, number))[0] >> shift for number in numbers)
     getattr(message, field).extend(numbers)
 
 

@@ -331,7 +331,7 @@ class Graph:
         node.touch(FIELDS)
         for user in node.users():
             user.touch(INPUTS | CONTROLS)
-        self._nodes = {each.name: each for each in nodes}
+        self._nodes = {node.name: node for node in nodes}
 
     def sort(self) -> None:
         """Puts the nodes in the order of their names, so that equal graphs have equal bytes."""

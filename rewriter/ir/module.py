@@ -142,8 +142,8 @@ class _Carried(NamedTuple):
     @classmethod
     def of(cls, graph: Graph) -> _Carried:
         results = {name: str(value) for name, value in graph.results.items()}
-        made = {node.name: (node.made_by, node.origin) for node in graph if node.made_by}
-        return cls(results, made)
+        provenance = {node.name: (node.made_by, node.origin) for node in graph if node.made_by}
+        return cls(results, provenance)
 
     def restore(self, graph: Graph) -> None:
         graph.results = {name: graph.value(text) for name, text in self.results.items()}

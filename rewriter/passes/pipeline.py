@@ -137,29 +137,29 @@ def on_graph_def(rewrite: Callable[..., Any]) -> Callable[[Module, Any], None]:
 
 
 def _require_valid(module: Module, made_by: Iterable[str] | None, where: str) -> None:
-    found = structure.violations(module, made_by)
-    if found:
-        raise VerifyError("%s: %s" % (where, text) for text in found)
+    violations = structure.violations(module, made_by)
+    if violations:
+        raise VerifyError("%s: %s" % (where, text) for text in violations)
 
 
 def _require(properties: Iterable[Property], module: Module, where: str) -> None:
-    found = [
-        "%s: expected %s: %s" % (where, each.name, text) for each in properties for text in each.violations(module)
+    problems_found = [
+        "%s: expected %s: %s" % (where, prop.name, text) for prop in properties for text in prop.violations(module)
     ]
-    if found:
-        raise VerifyError(found)
+    if problems_found:
+        raise VerifyError(problems_found)
 
 
 def problems(pipeline: Pipeline) -> list[str]:
     """What is wrong with a list: a name that is there twice, no reason, a need that nothing before it ensures."""
-    found, ensured = [], set(pipeline.given)
+    problems, ensured = [], set(pipeline.given)
     names = [step.name for step in pipeline.passes]
     for step in pipeline.passes:
         if names.count(step.name) > 1:
-            found.append("pass '%s' is there twice" % step.name)
+            problems.append("pass '%s' is there twice" % step.name)
         if not step.reason:
-            found.append("pass '%s' has no reason for its place" % step.name)
+            problems.append("pass '%s' has no reason for its place" % step.name)
         open_ones = [need.name for need in step.requires if need not in ensured]
-        found += ["pass '%s' requires %s, which nothing before it ensures" % (step.name, name) for name in open_ones]
+        problems += ["pass '%s' requires %s, which nothing before it ensures" % (step.name, name) for name in open_ones]
         ensured.update(step.ensures)
-    return found
+    return problems

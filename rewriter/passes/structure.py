@@ -27,11 +27,11 @@ def violations(module: Module, made_by: Iterable[str] | None = None) -> list[str
         made_by: names of passes: only nodes that these made or touched are asked for their edges and use lists; for
             these and dtypes, those of which more than control inputs was touched, and their users; None for all.
     """
-    found = list(_of_graph(module.graph, made_by))
+    violations = list(_of_graph(module.graph, made_by))
     names = [body.name for body in module.functions.read_ones()] if made_by is not None else module.functions
     for name in names:
-        found += ["in function '%s' %s" % (name, text) for text in _of_graph(module.functions[name], made_by)]
-    return found
+        violations += ["in function '%s' %s" % (name, text) for text in _of_graph(module.functions[name], made_by)]
+    return violations
 
 
 def _of_graph(graph: Graph, made_by: Iterable[str] | None) -> list[str]:
@@ -44,10 +44,10 @@ def _of_graph(graph: Graph, made_by: Iterable[str] | None) -> list[str]:
             broken.append("result '%s' is '%s', which is gone" % (name, value))
     if broken:  # what follows goes along the edges
         return broken
-    found = [text for node in typed for text in types.wrong(node)]
+    problems = [text for node in typed for text in types.wrong(node)]
     if any(node.inputs or node.controls for node in asked):  # a cycle has a new edge, which a touched node takes
-        found += ["'%s' is on a cycle, or behind one" % node.name for node in order.unordered(graph)[:1]]
-    return found + ["'%s' takes '%s', which is in another loop" % (n.name, s.name) for n, s in frames.mixed(graph)]
+        problems += ["'%s' is on a cycle, or behind one" % node.name for node in order.unordered(graph)[:1]]
+    return problems + ["'%s' takes '%s', which is in another loop" % (n.name, s.name) for n, s in frames.mixed(graph)]
 
 
 def _asked(graph: Graph, made_by: Iterable[str] | None) -> tuple[Iterable[Node], Iterable[Node]]:
@@ -119,8 +119,8 @@ class _Types:
         """(Argument, dtype, 0 where it is open) of each output of a node; None for an op that nobody knows."""
         if node not in self._given:
             definition = self._definition(node)
-            found = None if definition is None else list(expanded(definition.outputs, node, definition))
-            self._given[node] = found
+            outputs = None if definition is None else list(expanded(definition.outputs, node, definition))
+            self._given[node] = outputs
         return self._given[node]
 
     def _definition(self, node: Node) -> Definition | None:

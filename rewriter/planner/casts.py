@@ -203,7 +203,7 @@ def _written_upcast(decided: Decided, port: Port, want: int) -> Optional[Port]:
 
 def _boundaries(decided: Decided, names: Set[str]) -> Tuple[Boundary, ...]:
     nodes = decided.view.nodes
-    found = []
+    boundaries = []
     for position in sorted(decided.view.preserved, key=lambda p: nodes[p].name):
         node = nodes[position]
         ports = [Port(position, number) for number in range(len(node.layout.outputs))]
@@ -216,8 +216,8 @@ def _boundaries(decided: Decided, names: Set[str]) -> Tuple[Boundary, ...]:
             else:
                 usual = [cast_name(node, number, node.output_dtype(number)) for _, number in ports]
                 restored = tuple(reserve_name(name, names) if new else None for name, new in zip(usual, changed))
-            found.append(Boundary(position, renamed, restored))
-    return tuple(found)
+            boundaries.append(Boundary(position, renamed, restored))
+    return tuple(boundaries)
 
 
 def _restores(decided: Decided, port: Port) -> Path:

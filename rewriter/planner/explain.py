@@ -45,7 +45,7 @@ def _chain(decided: Dict[Key, Decision], start: Key) -> List[str]:
 
 def _casts_at(plan: Plan, node: str) -> List[str]:
     """The Casts of a node's outputs, and those that it reads."""
-    names = [each.name for each in plan.view.nodes]
+    names = [node.name for node in plan.view.nodes]
     lines = []
     for cast in plan.casts:
         readers = [names[position] for position, _ in cast.consumers]
@@ -69,24 +69,26 @@ class Difference(NamedTuple):
 def differences(one: Plan, other: Plan) -> List[Difference]:
     """Returns the slots whose dtypes differ between two plans of the same graph, ordered by node name."""
     before = {(d.node, d.slot): d for d in one.decisions()}
-    found = []
+    differences = []
     for d in other.decisions():
         was = before.get((d.node, d.slot))
         if was is not None and was.becomes != d.becomes:
-            found.append(Difference(d.node, d.op, d.slot, _said(was), _said(d)))
-    return found
+            differences.append(Difference(d.node, d.op, d.slot, _said(was), _said(d)))
+    return differences
 
 
 def _said(d: Decision) -> str:
     return "%s: %s" % (dtype_name(d.becomes), d.reason.value)
 
 
-def as_text(found: List[Difference], one: str, other: str) -> str:
+def as_text(differences: List[Difference], one: str, other: str) -> str:
     """Returns the differences as text, grouped by op type and by what the plans called `one` and `other` say."""
     groups: Dict[Tuple[str, str, str], List[str]] = {}
-    for each in found:
-        groups.setdefault((each.op, each.one, each.other), []).append(slot_name(each.node, each.slot))
-    lines = ["%d types differ between %s and %s" % (len(found), one, other)]
+    for difference in differences:
+        groups.setdefault((difference.op, difference.one, difference.other), []).append(
+            slot_name(difference.node, difference.slot)
+        )
+    lines = ["%d types differ between %s and %s" % (len(differences), one, other)]
     for (op, was, now), slots in sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0])):
         lines += ["", "%s, %d: %s -> %s" % (op, len(slots), was, now)]
         lines += ["  " + slot for slot in slots[:MOST_LINES]]

@@ -31,7 +31,7 @@ def settle_ties(state: State, worklist: Worklist) -> None:
         worklist: decides slots under the assumptions of `state.outcome`.
     """
     worklist.all()
-    open_ties = [number for number, found in enumerate(state.outcome) if found.meaning == LOWERED]
+    open_ties = [number for number, outcome in enumerate(state.outcome) if outcome.meaning == LOWERED]
     while open_ties:
         open_ties = _could_be_low(state, worklist, open_ties)
         if state.policy.gray is not Action.FOLLOW:
@@ -51,7 +51,7 @@ def _could_be_low(state: State, worklist: Worklist, open_ties: List[int]) -> Lis
     fed_by = _fed_by(state)
     while asked:
         obstacles = {number: _obstacle(state, state.ties[number]) for number in sorted(asked & left)}
-        raised = {number: found for number, found in obstacles.items() if found is not None}
+        raised = {number: obstacle for number, obstacle in obstacles.items() if obstacle is not None}
         for number, obstacle in raised.items():
             state.outcome[number] = obstacle
         left.difference_update(raised)
@@ -86,20 +86,24 @@ def _need_be_low(state: State, worklist: Worklist, open_ties: List[int]) -> List
     left, asked = set(open_ties), set(range(len(state.ties)))
     fed_by = _fed_by(state)
     while asked:
-        found = {}
+        outcomes = {}
         for number in sorted(asked & left):
             low = [slot for slot, meaning in _feeding(state, state.ties[number]) if meaning == LOWERED]
             if low:
                 reason = Reason.LOOP_LOW if _is_loop(state, state.ties[number]) else Reason.CONTAINER_LOW
-                found[number] = Outcome(LOWERED, reason, state.earliest(LOWERED, low))
+                outcomes[number] = Outcome(LOWERED, reason, state.earliest(LOWERED, low))
         gradients = {number: _low_gradient(state, number) for number in asked.difference(state.gradients_low)}
         state.round += 1
-        for number, outcome in found.items():
+        for number, outcome in outcomes.items():
             state.outcome[number] = outcome
-        left.difference_update(found)
+        left.difference_update(outcomes)
         filled = {number: slot for number, slot in gradients.items() if slot is not None}
         state.gradients_low.update(filled)
-        asked = {n for p in worklist.after([*found, *filled]) for n in fed_by.get(p, ())} if found or filled else set()
+        asked = (
+            {n for p in worklist.after([*outcomes, *filled]) for n in fed_by.get(p, ())}
+            if outcomes or filled
+            else set()
+        )
     return sorted(set(open_ties) - left)
 
 
@@ -123,11 +127,11 @@ def _low_gradient(state: State, number: int) -> Optional[int]:
 
 def _fed_by(state: State) -> Dict[int, List[int]]:
     """Numbers of the ties that a node's outputs flow into, or into gradients of which, by the position of the node."""
-    found: Dict[int, List[int]] = {}
+    fed: Dict[int, List[int]] = {}
     for tie_number, tie in enumerate(state.ties):
         for position, number in (*tie.feeders, *_gradient_feeders(state, tie)):
-            found.setdefault(state.view.nodes[position].inputs[number].node, []).append(tie_number)
-    return found
+            fed.setdefault(state.view.nodes[position].inputs[number].node, []).append(tie_number)
+    return fed
 
 
 def _gradient_feeders(state: State, tie: Tie) -> List[Feeder]:

@@ -62,16 +62,16 @@ def _follow_inputs(state: State, unread: Sequence[int]) -> None:
 
 def _without_readers(state: State, backwards: Sequence[int], readers: Readers) -> Set[int]:
     """Positions of candidates without readers, such as the Identity that TensorFlow puts behind a loop's results."""
-    found: Set[int] = set()
+    without_readers: Set[int] = set()
     for position in backwards:
-        if all(reader in found for reader, _ in readers.get(position, ())):
-            found.add(position)
-    return found
+        if all(reader in without_readers for reader, _ in readers.get(position, ())):
+            without_readers.add(position)
+    return without_readers
 
 
 def _candidates(state: State) -> Set[int]:
     """Positions of float32 ops that move neutral data, and of members of ties that do; their first slot is meant."""
-    found = set()
+    candidates = set()
     for position, (node, slot) in enumerate(zip(state.view.nodes, state.first)):
         if not node.dtypes or state.meaning[slot] != NEUTRAL or node.dtypes[0] != FLOAT32:
             continue
@@ -84,8 +84,8 @@ def _candidates(state: State) -> Set[int]:
         moves = entry.role == "moves" and node.op not in TAKES_PART
         free = tied is None and moves and position not in state.pins
         if free or (tied is not None and _is_neutral(state, tied)):
-            found.add(position)
-    return found
+            candidates.add(position)
+    return candidates
 
 
 def _is_neutral(state: State, number: int) -> bool:

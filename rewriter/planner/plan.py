@@ -166,8 +166,8 @@ def _keep_by_table(state: State, rules: Sequence[_Rule]) -> Set[int]:
 def _restores(state: State, node: Node) -> bool:
     """Whether a node restores the name and dtypes of a fetched one, which an earlier rewrite lowered and renamed."""
     behind = [state.view.nodes[port.node] for port in node.inputs] if node.op in ("Cast", "IdentityN") else []
-    behind += [state.view.nodes[port.node] for each in behind if each.op == "Cast" for port in each.inputs]
-    return any(each.name.startswith(node.name + RENAMED) for each in behind)
+    behind += [state.view.nodes[port.node] for reader in behind if reader.op == "Cast" for port in reader.inputs]
+    return any(reader.name.startswith(node.name + RENAMED) for reader in behind)
 
 
 def _record(state: State, rule: _Rule, position: int, wanted: Sequence[Wanted], neutral: bool) -> None:

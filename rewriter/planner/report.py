@@ -137,7 +137,7 @@ def as_text(plan: Plan, seconds: Optional[float] = None) -> str:
             ops = Counter({key[2]: n for key, n in groups.items() if key[:2] == (becomes, reason)})
             lines.append("  %-*s %6d   %s" % (widest, reason, sum(ops.values()), _shown(ops)))
     for way in sorted({way for way, _ in ways}):
-        ops = Counter({op: n for (each, op), n in ways.items() if each == way})
+        ops = Counter({op: n for (way_op, op), n in ways.items() if way_op == way})
         lines.append("runs as %s:\n  %d   %s" % (way, sum(ops.values()), _shown(ops)))
     text = "\n".join(lines) + "\n"
     return text + group("warnings", plan.warnings) + group("matched nothing", plan.unmatched)

@@ -62,12 +62,12 @@ class Worklist:
     def _behind_ties(self) -> List[int]:
         """Positions of the members of ties and of all that depends on them, in topological order."""
         waiting = [position for tie in self._state.ties for position, _ in tie.members]
-        found = set(waiting)
+        behind = set(waiting)
         for position in waiting:  # grows while it is read
-            new = [consumer for consumer in self._state.consumers[position] if consumer not in found]
-            found.update(new)
+            new = [consumer for consumer in self._state.consumers[position] if consumer not in behind]
+            behind.update(new)
             waiting += new
-        return [position for position in self._order if position in found]
+        return [position for position in self._order if position in behind]
 
     def _decided(self, position: int) -> Tuple[List[int], List[Meaning]]:
         state = self._state

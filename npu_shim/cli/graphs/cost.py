@@ -133,10 +133,10 @@ def _fits(args: argparse.Namespace) -> tuple[Any, str]:
     forms = {"as written": fit.FORMS["as written"], name: options} if options else fit.FORMS
     if options and args.recompute is None:
         forms = {**forms, name + ", recompute memory": dict(options, recompute="memory")}
-    found = fit.of_graph(
+    fits = fit.of_graph(
         source, fetches, partial(feeds_of, source, fetches, args), forms, card, python, args.batch, _progress, **given
     )
-    return {"card": card.key, "memory": card.memory, "forms": fit.as_json(found)}, fit.as_text(card, found)
+    return {"card": card.key, "memory": card.memory, "forms": fit.as_json(fits)}, fit.as_text(card, fits)
 
 
 def _progress(line: str) -> None:

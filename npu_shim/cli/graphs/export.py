@@ -114,7 +114,7 @@ def _inputs(source: Any, fetches: Any, constants: Any) -> list[str]:
     """What feeds the fetches: a graph has other placeholders and iterators, for prediction, or for another step."""
     from npu_shim.session.observers import dump
 
-    elements = [source.graph.as_graph_element(getattr(each, "name", each)) for each in map(source.fetch, fetches)]
+    elements = [source.graph.as_graph_element(getattr(fetch, "name", fetch)) for fetch in map(source.fetch, fetches)]
     needed = set(dump.upstream(source.graph, [getattr(element, "op", element) for element in elements], constants))
     given = [op for op in source.graph.get_operations() if op in needed and op.type in ("Placeholder", *READERS)]
     tensors = [tensor for op in given for tensor in op.outputs
@@ -134,10 +134,10 @@ def _with_batch(argument: Any, batch: int | None) -> Any:
 
 
 def _shape(text: str) -> tuple[str, list[int]]:
-    found = SHAPES.match(text)
-    if not found:
+    match = SHAPES.match(text)
+    if not match:
         raise ConfigError("--shape is '%s', expected a tensor and its sizes, as x:0=32,64" % text)
-    return _tensor(found.group("name")), [int(size) for size in found.group("sizes").split(",") if size]
+    return _tensor(match.group("name")), [int(size) for size in match.group("sizes").split(",") if size]
 
 
 def _constant(text: str) -> tuple[str, Any]:

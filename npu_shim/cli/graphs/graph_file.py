@@ -143,5 +143,5 @@ def _of_saved_model(saved):
     if not graphs:
         raise ValueError("it has no graph")
     graph, targets = _of_meta(graphs[0])
-    outputs = {each.name for one in graphs[0].signature_def.values() for each in one.outputs.values() if each.name}
+    outputs = {value.name for one in graphs[0].signature_def.values() for value in one.outputs.values() if value.name}
     return graph, targets or sorted(outputs)

@@ -68,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
         pages.checked_file(args.json, "--json", "")
     given = {name: getattr(args, name) for name in OPTIONS}
     wanted = [variant(word, given) for word in args.diff] if args.diff else [given]
-    chosen = [precision.resolve(of_keywords(each)) for each in wanted]
+    chosen = [precision.resolve(of_keywords(options)) for options in wanted]
 
     from npu_shim.cli.graphs import graph_file  # TensorFlow: late, so that a wrong option is told at once
 
@@ -122,11 +122,11 @@ def collectives(asked: Asked) -> str:
     from npu_shim.engine import report as engine_report
     from npu_shim.options.ops import kernel_tables
 
-    found = in_graph.counted(call_fusion.fused(asked.graph), asked.fetches)
+    counted = in_graph.counted(call_fusion.fused(asked.graph), asked.fetches)
     programs = None
     if kernel_tables.compiles_steps():
         programs = engine_report.programs(asked.graph, asked.fetches, [tensor_of(name) for name in asked.feeds])
-    return in_graph.as_text(found, sum(calls.values()), programs)
+    return in_graph.as_text(counted, sum(calls.values()), programs)
 
 
 def rewritten(asked: Asked, chosen: Precision) -> Rewritten:
@@ -185,13 +185,13 @@ def show_differences(asked: Asked, args: argparse.Namespace, both: Sequence[Prec
     from npu_shim.rewriter.planner import explain
 
     one, other = (rewritten(asked, chosen) for chosen in both)
-    found = explain.differences(one.plan, other.plan)
+    differences = explain.differences(one.plan, other.plan)
     if out:
         page = page_of(asked, both[1], other, name_of(args.graph))
-        rows = [[each.node, each.op, each.one, each.other] for each in found]
+        rows = [[slot.node, slot.op, slot.one, slot.other] for slot in differences]
         page["differences"] = {"one": args.diff[0], "other": args.diff[1], "nodes": rows}
         pages.write(out, [page], "%s: %s and %s" % (name_of(args.graph), *args.diff))
-    print(explain.as_text(found, *args.diff), end="")
+    print(explain.as_text(differences, *args.diff), end="")
     return 0
 
 

@@ -16,13 +16,13 @@ def unique(module: Module, context: Any = None) -> None:
     if not source.library.function:
         return
     digest = hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()[:16]
-    made = type(source)()
-    made.CopyFrom(source)
-    names = rename(made.library.function, made.node, digest)
-    for gradient in made.library.gradient:
+    copy = type(source)()
+    copy.CopyFrom(source)
+    names = rename(copy.library.function, copy.node, digest)
+    for gradient in copy.library.gradient:
         gradient.function_name = names.get(gradient.function_name, gradient.function_name)
         gradient.gradient_func = names.get(gradient.gradient_func, gradient.gradient_func)
-    graphdef.replace(module, made)
+    graphdef.replace(module, copy)
 
 
 def rename(functions: Sequence[Any], nodes: Iterable[Any], suffix: str) -> dict[str, str]:
@@ -49,33 +49,33 @@ def ordered(graph_def: Any, before: Any) -> Any:
     place = {node.name: number for number, node in enumerate(before.node)}
     graph_def.node.sort(key=lambda node: (place.get(node.name, len(place)), node.name))
     library = graph_def.library.function
-    made = {function.signature.name: function for function in library}
+    remaining = {function.signature.name: function for function in library}
     for function in before.library.function:
-        made.pop(function.signature.name, None)
+        remaining.pop(function.signature.name, None)
     names: dict[str, str] = {}
-    for name in _called(graph_def.node, made, set()):
+    for name in _called(graph_def.node, remaining, set()):
         names[name] = "%s_ordered_%d" % (re.sub(r"_\d+$", "", name), len(names))
     _apply(names, library, graph_def.node)
     library.sort(key=lambda function: function.signature.name)
     return graph_def
 
 
-def _called(nodes: Iterable[Any], made: Mapping[str, Any], seen: set[str]) -> Iterator[str]:
+def _called(nodes: Iterable[Any], bodies: Mapping[str, Any], seen: set[str]) -> Iterator[str]:
     """Yields the names of functions of `made` in the order of their calls, and sorts their bodies."""
     for node in nodes:
-        named = [node.op, *(each.name for key in sorted(node.attr) for each in _functions_of(node.attr[key]))]
+        named = [node.op, *(function.name for key in sorted(node.attr) for function in _functions_of(node.attr[key]))]
         for name in named:
-            if name in made and name not in seen:
+            if name in bodies and name not in seen:
                 seen.add(name)
                 yield name
-                made[name].node_def.sort(key=lambda inner: inner.name)
-                yield from _called(made[name].node_def, made, seen)
+                bodies[name].node_def.sort(key=lambda inner: inner.name)
+                yield from _called(bodies[name].node_def, bodies, seen)
 
 
 def _functions_of(value: Any) -> Sequence[Any]:
     """The NameAttrLists of an attribute's value."""
-    found: Sequence[Any] = [value.func] if value.HasField("func") else value.list.func
-    return found
+    functions: Sequence[Any] = [value.func] if value.HasField("func") else value.list.func
+    return functions
 
 
 def _apply(names: Mapping[str, str], functions: Iterable[Any], nodes: Iterable[Any]) -> None:

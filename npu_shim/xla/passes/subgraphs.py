@@ -25,14 +25,14 @@ def nodes(
         given = [tf.placeholder(dtype, name="%sin%d" % (scope, number)) for number, (_, dtype) in enumerate(taken)]
         with tf.name_scope(scope):
             build(*given)
-    made = [node for node in graph.as_graph_def().node if node.op != "Placeholder"]
+    nodes = [node for node in graph.as_graph_def().node if node.op != "Placeholder"]
     texts = {tensor.op.name: text for tensor, (text, _) in zip(given, taken)}
-    for node in made:
+    for node in nodes:
         for number, text in enumerate(node.input):
             node.input[number] = texts.get(text, text)
         if node.op == "Const" and first is not None:
             node.input.append("^" + scope + first)
-    return made
+    return nodes
 
 
 def with_rows(tensor: Any, axis: Any, count: Any, name: str | None = None) -> Any:

@@ -103,13 +103,13 @@ def _float32_slot(node: Node) -> int:
 
 def _handle_edges(view: GraphView) -> List[Tuple[Piece, Piece]]:
     """(producer, consumer) for all edges that carry a handle."""
-    found = []
+    edges = []
     for position, node in enumerate(view.nodes):
         for number, port in enumerate(node.inputs):
             if node.input_dtype(number) == VARIANT:
                 source = view.nodes[port.node].layout.outputs[port.port]
-                found.append(((port.node, source), (position, node.layout.inputs[number])))
-    return found + _edges_of_lists_of_lists(view)
+                edges.append(((port.node, source), (position, node.layout.inputs[number])))
+    return edges + _edges_of_lists_of_lists(view)
 
 
 def _edges_of_lists_of_lists(view: GraphView) -> List[Tuple[Piece, Piece]]:
@@ -117,13 +117,13 @@ def _edges_of_lists_of_lists(view: GraphView) -> List[Tuple[Piece, Piece]]:
 
     TensorListPushBack(outer, inner) ... inner = TensorListPopBack(outer)       inner and outer are one container
     """
-    found = []
+    edges = []
     for position in view.of_ops((*sorted(WRITERS), *sorted(READERS))):
         node = view.nodes[position]
         if VARIANT in node.dtypes:
             element, outer = (position, node.dtypes.index(VARIANT)), (position, ~VARIANT)
-            found.append((element, outer) if node.op in WRITERS else (outer, element))
-    return found
+            edges.append((element, outer) if node.op in WRITERS else (outer, element))
+    return edges
 
 
 def _connected_groups(handles: List[Tuple[Piece, Piece]], members: Dict[int, int]) -> List[List[int]]:
@@ -147,10 +147,10 @@ def _connected_groups(handles: List[Tuple[Piece, Piece]], members: Dict[int, int
 
 
 def _to_cluster(view: GraphView, marks: List[Mark], members: Dict[int, int], positions: List[int]) -> Cluster:
-    found = sorted(set(positions) & set(members))
-    free = [p for p in found if marks[p].kept is None]
-    unsafe = len(free) < len(found) or any(_is_border(view, p) for p in positions if p not in members)
-    return Cluster(tuple(members[p] for p in found), tuple(members[p] for p in free) if unsafe else ())
+    shared = sorted(set(positions) & set(members))
+    free = [p for p in shared if marks[p].kept is None]
+    unsafe = len(free) < len(shared) or any(_is_border(view, p) for p in positions if p not in members)
+    return Cluster(tuple(members[p] for p in shared), tuple(members[p] for p in free) if unsafe else ())
 
 
 def _is_border(view: GraphView, position: int) -> bool:

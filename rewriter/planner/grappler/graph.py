@@ -85,14 +85,14 @@ class SlotGraph:
         reached = dict.fromkeys(roots, -1)
         border = sorted(reached, key=self.rank.__getitem__)
         while border:
-            found = []
+            neighbours = []
             for vertex in border:
                 for way in ways:
                     for neighbour in way.get(vertex, ()):
                         if neighbour not in reached and enters(neighbour):
                             reached[neighbour] = vertex
-                            found.append(neighbour)
-            border = sorted(found, key=self.rank.__getitem__)
+                            neighbours.append(neighbour)
+            border = sorted(neighbours, key=self.rank.__getitem__)
         return reached
 
     def cause(self, walk: Walk, vertex: int) -> int:
@@ -237,11 +237,11 @@ def _keep_entered_references(view: GraphView, marks: List[Mark], references: Lis
     readers = {position for position in references if view.nodes[position].op == "Identity"}
     enters = [p for p, node in enumerate(view.nodes) if node.op == "Enter"] if readers else []
     while enters:
-        found = [p for p in enters if view.nodes[p].inputs[0].node in readers]
-        for position in found:
+        entered = [p for p in enters if view.nodes[p].inputs[0].node in readers]
+        for position in entered:
             marks[position] = Mark(marks[position].listed, marks[position].kept or Reason.REFERENCE)
-        readers = set(found)
-        enters = [p for p in enters if p not in readers] if found else []
+        readers = set(entered)
+        enters = [p for p in enters if p not in readers] if entered else []
 
 
 def _requested_dtype(overrides: Overrides, node: Node) -> Optional[Tuple[str, int]]:
@@ -250,10 +250,10 @@ def _requested_dtype(overrides: Overrides, node: Node) -> Optional[Tuple[str, in
     if override is None:
         return (SCOPE, node.asked) if node.asked in FLOATS else None
     asked = [asked_of_slot(override, node, k) for k in range(len(node.dtypes))]
-    found = {pair for pair, was in zip(asked, node.dtypes) if pair is not None and was in FLOATS}
-    if not found:
+    pairs = {pair for pair, was in zip(asked, node.dtypes) if pair is not None and was in FLOATS}
+    if not pairs:
         return None
-    [(dtype, narrowed), *others] = found
+    [(dtype, narrowed), *others] = pairs
     if others or narrowed:
         text = "%s: profile 'grappler' gives all of '%s' (op %s) one dtype; the profile 'gpu' can do more"
         raise PlanError(text % (override.source, node.name, node.op))

@@ -287,12 +287,12 @@ def _shared_casts(view: GraphView, first: List[int], becomes: List[int]) -> Edit
             if have != want and have in FLOATS and want in FLOATS:
                 needs.setdefault((port, want), []).append((position, number))
     names = {node.name for node in nodes}
-    made = []
+    casts = []
     for port, want in sorted(needs, key=lambda need: (nodes[need[0].node].name, need[0].port)):
         node = nodes[port.node]
         tensor = node.name if port.port == 0 else "%s:%d" % (node.name, port.port)
         have = dtype_of(port.node, node.layout.outputs[port.port])
         consumers = tuple(sorted(needs[port, want], key=lambda c: (nodes[c[0]].name, c[1])))
         name = reserve_name(cast_name(node, port.port, want), names)
-        made.append(CastEdit(name, tensor, port, have, want, node.device, consumers))
-    return Edits(tuple(sorted(made, key=lambda cast: cast.name)))
+        casts.append(CastEdit(name, tensor, port, have, want, node.device, consumers))
+    return Edits(tuple(sorted(casts, key=lambda cast: cast.name)))

@@ -23,27 +23,31 @@ from npu_shim.xla.passes.attention import draws
 def function(module: Module, spec: Spec) -> Function:
     """Returns the function of a Spec, which XLA does not inline while it is a graph; it is not yet in the module."""
     with tf.Graph().as_default() as graph:
-        given = {each.name: tf.placeholder(each.dtype, each.shape, each.name) for each in spec.arguments}
+        given = {
+            argument.name: tf.placeholder(argument.dtype, argument.shape, argument.name) for argument in spec.arguments
+        }
         results = (_forward if spec.kind == FORWARD else _backward)(spec, given)
-        named = [tf.identity(tensor, each.name + "_result") for each, tensor in zip(spec.results, results)]
+        named = [tf.identity(tensor, result.name + "_result") for result, tensor in zip(spec.results, results)]
     read = graphdef.read(graph.as_graph_def()).graph
-    sides = ([Argument(each.name, dtypes.NUMBERS[each.dtype]) for each in side]
+    sides = ([Argument(argument.name, dtypes.NUMBERS[argument.dtype]) for argument in side]
              for side in (spec.arguments, spec.results))  # fmt: skip
     inputs, outputs = map(tuple, sides)
-    made = Function(module, spec.name, Definition(spec.name, inputs, outputs, {}))
-    made.attributes = {"_noinline": True, ATTRIBUTE: spec.as_json().encode()}
+    function = Function(module, spec.name, Definition(spec.name, inputs, outputs, {}))
+    function.attributes = {"_noinline": True, ATTRIBUTE: spec.as_json().encode()}
     values: dict[Value, Value] = {}
     for argument in inputs:
-        node = made.add(argument.name, graphdef.ARGUMENT, attrs={"T": read[argument.name].attrs["dtype"]})
-        made.arguments.append(node)
+        node = function.add(argument.name, graphdef.ARGUMENT, attrs={"T": read[argument.name].attrs["dtype"]})
+        function.arguments.append(node)
         values[read[argument.name].value] = node.value
     for node in read:
         if node.name in given:
             continue
-        copy = made.add(node.name, node.op, [values[value] for value in node.inputs], attrs=dict(node.attrs.items()))
+        copy = function.add(
+            node.name, node.op, [values[value] for value in node.inputs], attrs=dict(node.attrs.items())
+        )
         values.update((value, copy.output(value.index)) for value in [node.value, *node.outputs()])
-    made.results = {each.name: values[read[tensor.op.name].value] for each, tensor in zip(spec.results, named)}
-    return made
+    function.results = {result.name: values[read[tensor.op.name].value] for result, tensor in zip(spec.results, named)}
+    return function
 
 
 def _forward(spec: Spec, given: dict[str, Any]) -> Sequence[Any]:
@@ -61,12 +65,12 @@ def _backward(spec: Spec, given: dict[str, Any]) -> Sequence[Any]:
     gradient = _dropped(spec, gradient, given)
     slope = (gradient - tf.reduce_sum(gradient * shares, axis=-1, keepdims=True)) * shares
     low = tf.cast(slope * spec.scale, spec.dtype)
-    made = [tf.raw_ops.BatchMatMulV2(x=low, y=k), tf.raw_ops.BatchMatMulV2(x=low, y=q, adj_x=True),
+    gradients = [tf.raw_ops.BatchMatMulV2(x=low, y=k), tf.raw_ops.BatchMatMulV2(x=low, y=q, adj_x=True),
             tf.raw_ops.BatchMatMulV2(x=weights, y=d_out, adj_x=True)]  # fmt: skip
     if spec.bias_gradient and spec.bias is not None:
         along = [axis for axis, (one, whole) in enumerate(zip(spec.bias, spec.scores)) if one != whole]
-        made.append(tf.cast(tf.reduce_sum(slope, axis=along, keepdims=True), spec.bias_dtype))
-    return made
+        gradients.append(tf.cast(tf.reduce_sum(slope, axis=along, keepdims=True), spec.bias_dtype))
+    return gradients
 
 
 def _scores(spec: Spec, given: dict[str, Any]) -> Any:

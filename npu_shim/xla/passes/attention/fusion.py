@@ -22,12 +22,12 @@ def fused(module: Module) -> report.Attention:
     inside = tuple(_in_functions(module))
     if not any(True for _ in pattern.candidates(module.graph)):
         return report.Attention("auto", misses=inside)
-    found = pattern.plan(module.graph, Contents(_Shapes(module).of))
-    found = found._replace(misses=(*found.misses, *inside))
-    apply.apply(module, found.matches, composite.function)
-    if found.matches:
+    found_plan = pattern.plan(module.graph, Contents(_Shapes(module).of))
+    found_plan = found_plan._replace(misses=(*found_plan.misses, *inside))
+    apply.apply(module, found_plan.matches, composite.function)
+    if found_plan.matches:
         dead_control_dependencies.keep_needed(module.graph)
-    return report.described(found)
+    return report.described(found_plan)
 
 
 def _in_functions(module: Module) -> Iterator[pattern.NearMiss]:

@@ -50,7 +50,7 @@ class Attention:
         return {
             "mode": self.mode,
             "forward": len(self.taken),
-            "backward": sum(each.has_gradient for each in self.taken),
+            "backward": sum(taken.has_gradient for taken in self.taken),
             "stays": {miss.name: miss.reason for miss in self.misses},
         }
 
@@ -66,11 +66,11 @@ class Attention:
         return text + "".join("  '%s' stays: %s\n" % miss for miss in self.misses)
 
 
-def _kind(each: Taken) -> str:
+def _kind(taken: Taken) -> str:
     """One line for all that differ by name only."""
-    bias = "" if each.bias is None else ", bias %s" % list(each.bias)
-    dropout = ", dropout %.4g" % each.rate if each.rate else ""
-    return "%s of %s%s%s" % (list(each.shape), each.dtype, bias, dropout)
+    bias = "" if taken.bias is None else ", bias %s" % list(taken.bias)
+    dropout = ", dropout %.4g" % taken.rate if taken.rate else ""
+    return "%s of %s%s%s" % (list(taken.shape), taken.dtype, bias, dropout)
 
 
 OFF = Attention("off", because="it is off")

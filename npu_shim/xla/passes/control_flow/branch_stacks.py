@@ -34,17 +34,17 @@ def on_both_sides(graph_def: Any) -> Any:
         return graph_def
     stacks = {_handle(node, view)[0] for node in pushes}
     shapes = static_shapes.infer(graph_def, [node.input[1] for node in pushes])
-    made, moved = tf.GraphDef(), {}
-    made.CopyFrom(graph_def)
-    for node in list(made.node):
+    copy, moved = tf.GraphDef(), {}
+    copy.CopyFrom(graph_def)
+    for node in list(copy.node):
         if node.op == "StackPushV2" and view.of[node.name]:
-            _push(made, node, view, shapes[node.input[1]])
+            _push(copy, node, view, shapes[node.input[1]])
         elif node.op == "StackPopV2" and _handle(node, view)[0] in stacks:
-            moved["^" + node.name] = "^" + _pop(made, node, view)
-    for node in made.node:
+            moved["^" + node.name] = "^" + _pop(copy, node, view)
+    for node in copy.node:
         for number, text in enumerate(node.input):
             node.input[number] = moved.get(text, text)
-    return made
+    return copy
 
 
 def _handle(node, view):
@@ -61,7 +61,7 @@ def _handle(node, view):
     return stack.name, text, sides
 
 
-def _push(made, push, view, shape):
+def _push(graph_def, push, view, shape):
     """Moves a push out of each tf.cond around it; it keeps its name and pushes a value for either side."""
     if not shape.is_fully_defined():
         raise PlanError(
@@ -69,29 +69,29 @@ def _push(made, push, view, shape):
             "shape, which is %s" % (push.name, shape)
         )
     dtype, value, handle = push.attr["T"].type, push.input[1], _handle(push, view)[1]
-    zeros = _zeros(made, push.name, shape, dtype, "^" + source_of(handle))
+    zeros = _zeros(graph_def, push.name, shape, dtype, "^" + source_of(handle))
     inner_first = sorted(view.of[push.name], key=lambda branch: (-len(view.along(branch[0])), branch))
     for number, (predicate, side) in enumerate(inner_first):
         scope = "%s/side%d/" % (push.name, number)
         # the zeros of an inner tf.cond enter the outer branch as the inner predicate does
-        data = _into(made, scope + "zeros", zeros, inner_first[number + 1 :], dtype)
-        _node(made, scope + "switch", "Switch", [data, predicate], dtype)
-        _node(made, scope + "merge", "Merge", ["%sswitch:%d" % (scope, 1 - side), value], dtype)
-        made.node[-1].attr["N"].i = 2
+        data = _into(graph_def, scope + "zeros", zeros, inner_first[number + 1 :], dtype)
+        _node(graph_def, scope + "switch", "Switch", [data, predicate], dtype)
+        _node(graph_def, scope + "merge", "Merge", ["%sswitch:%d" % (scope, 1 - side), value], dtype)
+        graph_def.node[-1].attr["N"].i = 2
         value = scope + "merge"
     controls = [text for text in push.input[2:] if not view.along(text)]
     del push.input[:]
     push.input.extend([handle, value, *controls])
 
 
-def _pop(made, pop, view):
+def _pop(graph_def, pop, view):
     """Adds a pop outside of tf.cond and returns its name; the old pop forwards its value."""
     _, handle, sides = _handle(pop, view)
     dtype, controls = pop.attr["elem_type"].type, [text for text in pop.input[1:] if not view.along(text)]
-    outside = made.node.add(name=pop.name + "/both", op="StackPopV2", input=[handle, *controls])
+    outside = graph_def.node.add(name=pop.name + "/both", op="StackPopV2", input=[handle, *controls])
     outside.attr["elem_type"].type = dtype
-    text = _into(made, pop.name + "/side", outside.name, sides[::-1], dtype)
-    waits = [each for each in pop.input[1:] if each not in controls]
+    text = _into(graph_def, pop.name + "/side", outside.name, sides[::-1], dtype)
+    waits = [text for text in pop.input[1:] if text not in controls]
     del pop.input[:]
     pop.op = "Identity"
     pop.input.extend([text, *waits])
@@ -100,26 +100,26 @@ def _pop(made, pop, view):
     return outside.name
 
 
-def _into(made, name, text, inner_first, dtype):
+def _into(graph_def, name, text, inner_first, dtype):
     """Passes a tensor into nested branches, listed innermost first; returns its name there."""
     for number, (predicate, side) in enumerate(reversed(inner_first)):
-        _node(made, "%s%d" % (name, number), "Switch", [text, predicate], dtype)
+        _node(graph_def, "%s%d" % (name, number), "Switch", [text, predicate], dtype)
         text = "%s%d:%d" % (name, number, side)
     return text
 
 
-def _zeros(made, name, shape, dtype, frame):
+def _zeros(graph_def, name, shape, dtype, frame):
     """Adds a Fill of zeros and returns its name; the control input `frame` places it in a loop."""
     dims = tf.make_tensor_proto(shape.as_list(), tf.int32)
     zero = tf.make_tensor_proto(tf.as_dtype(dtype).as_numpy_dtype(0), dtype)
     for part, value in (("dims", dims), ("zero", zero)):
-        node = made.node.add(name="%s/%s" % (name, part), op="Const", input=[frame])
+        node = graph_def.node.add(name="%s/%s" % (name, part), op="Const", input=[frame])
         node.attr["value"].tensor.CopyFrom(value)
         node.attr["dtype"].type = value.dtype
-    _node(made, name + "/zeros", "Fill", [name + "/dims", name + "/zero"], dtype)
-    made.node[-1].attr["index_type"].type = tf.int32.as_datatype_enum
+    _node(graph_def, name + "/zeros", "Fill", [name + "/dims", name + "/zero"], dtype)
+    graph_def.node[-1].attr["index_type"].type = tf.int32.as_datatype_enum
     return name + "/zeros"
 
 
-def _node(made, name, op, inputs, dtype):
-    made.node.add(name=name, op=op, input=inputs).attr["T"].type = dtype
+def _node(graph_def, name, op, inputs, dtype):
+    graph_def.node.add(name=name, op=op, input=inputs).attr["T"].type = dtype

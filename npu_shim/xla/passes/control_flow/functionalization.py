@@ -73,19 +73,19 @@ def bound_stacks(graph_def: Any) -> Any:
     frames, pairs = loop_pairs.frames_of_stacks(graph_def, nodes, "StackPushV2"), loop_pairs.of(graph_def)
     exact = {frame: pair.count for frame, pair in pairs.items() if pair.count is not None}
     counts = {**trip_counts.at_most(graph_def), **exact}
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    for stack in (node for node in made.node if node.name in open_ones):
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
+    for stack in (node for node in copy.node if node.name in open_ones):
         size = 1
         for frame in frames.get(stack.name, ()):
             if frame not in counts:
                 counts[frame] = loop_pairs.count_of(graph_def, frame, pairs, UNBOUND % (stack.name, frame, IN_SESSION))
             size *= counts[frame]
-        limit = made.node.add(name=_unused(stack.name + "/size", nodes), op="Const")
+        limit = copy.node.add(name=_unused(stack.name + "/size", nodes), op="Const")
         limit.attr["dtype"].type = tf.int32.as_datatype_enum
         limit.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(max(size, 1), tf.int32))
         stack.input[0] = limit.name
-    return made
+    return copy
 
 
 def _without_waits_for_itself(graph_def):
@@ -94,11 +94,11 @@ def _without_waits_for_itself(graph_def):
     Gradients built under tf.control_dependencies have them, on the counter of the forward loop's iterations. Once the
     loop is a single While node, it would wait for itself.
     """
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    nodes = {node.name: node for node in made.node}
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
+    nodes = {node.name: node for node in copy.node}
     consumers, entries = collections.defaultdict(list), collections.defaultdict(list)
-    for node in made.node:
+    for node in copy.node:
         for source in map(source_of, node.input):
             if nodes[source].op != "NextIteration":  # a back edge does not make the loop wait
                 consumers[source].append(node.name)
@@ -116,18 +116,18 @@ def _without_waits_for_itself(graph_def):
             kept = [text for text in node.input if text[0] != "^" or source_of(text) not in behind]
             del node.input[:]
             node.input.extend(kept)
-    return made
+    return copy
 
 
 def _behind(names, consumers):
     """Names of all direct and indirect consumers of nodes."""
-    pending, found = list(names), set()
+    pending, behind = list(names), set()
     while pending:
         for consumer in consumers[pending.pop()]:
-            if consumer not in found:
-                found.add(consumer)
+            if consumer not in behind:
+                behind.add(consumer)
                 pending.append(consumer)
-    return found
+    return behind
 
 
 def _size(stack, nodes):

@@ -216,8 +216,8 @@ def _assign(name, handle, value):
 def _together(name: str, values: Iterable[Any], waits: Iterable[str]) -> Any:
     """The node of the If's name: its results, behind all that ran."""
     values = list(values)
-    node = tf.NodeDef(name=name, op="IdentityN" if values else "NoOp", input=[each.name for each in values])
+    node = tf.NodeDef(name=name, op="IdentityN" if values else "NoOp", input=[value.name for value in values])
     node.input.extend(dict.fromkeys(waits))
     if values:
-        node.attr["T"].list.type.extend(each.attr["T"].type for each in values)
+        node.attr["T"].list.type.extend(value.attr["T"].type for value in values)
     return node

@@ -56,10 +56,10 @@ def taken(graph_def: Any, keep: Iterable[str]) -> Any:
     merges = _decided_merges(nodes, sides, alive)
     renamed = {"%s:1" % name: name for name in sides}
     renamed.update(("%s:1" % name, name + INDEX) for name in merges)
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    decided = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     for name in (name for name in nodes if name in alive):
-        made.node.extend(_decided(nodes[name], name in sides, merges.get(name), renamed, alive))
-    return taken(pruning.reachable(made, keep), keep)  # the side that is taken may hold a tf.cond with a loop
+        decided.node.extend(_decided(nodes[name], name in sides, merges.get(name), renamed, alive))
+    return taken(pruning.reachable(decided, keep), keep)  # the side that is taken may hold a tf.cond with a loop
 
 
 def _branches_around_loops(graph_def, nodes):
@@ -102,7 +102,7 @@ def _alive(nodes: Mapping[str, Any], sides: Mapping[str, int]) -> set[str]:
     A Merge runs when one of its inputs is alive, any other node when all are; a loop when all that enters it is alive:
     the counter of a loop's gradient enters a loop in a tf.cond from outside of the tf.cond.
     """
-    entering, consumers, found = collections.defaultdict(list), collections.defaultdict(list), set()
+    entering, consumers, alive = collections.defaultdict(list), collections.defaultdict(list), set()
     for node in nodes.values():
         if node.op == "Enter":
             entering[node.attr["frame_name"].s].extend(node.input)
@@ -115,10 +115,10 @@ def _alive(nodes: Mapping[str, Any], sides: Mapping[str, int]) -> set[str]:
     pending = [name for name, texts in inputs.items() if not texts or nodes[name].op == TRIGGER]
     while pending:
         name = pending.pop()
-        if name not in found and _lives(nodes[name].op, inputs[name], found, sides):
-            found.add(name)
+        if name not in alive and _lives(nodes[name].op, inputs[name], alive, sides):
+            alive.add(name)
             pending += consumers[name]
-    return {name for name in found if nodes[name].op != TRIGGER or not found.isdisjoint(map(source_of, inputs[name]))}
+    return {name for name in alive if nodes[name].op != TRIGGER or not alive.isdisjoint(map(source_of, inputs[name]))}
 
 
 def _lives(op, inputs, alive, sides):
@@ -136,13 +136,13 @@ def _is_alive(text, alive, sides):
 
 def _decided_merges(nodes, sides, alive):
     """Maps each Merge with one living input, of several, to the number of that input."""
-    found = {}
+    decided_merges = {}
     for name in alive:
         if nodes[name].op in MERGES:
             living = [n for n, text in enumerate(data(nodes[name])) if _is_alive(text, alive, sides)]
             if len(living) == 1:
-                found[name] = living[0]
-    return found
+                decided_merges[name] = living[0]
+    return decided_merges
 
 
 def _decided(node, is_known, living, renamed, alive):
@@ -155,20 +155,20 @@ def _decided(node, is_known, living, renamed, alive):
         renamed: tensor -> what replaces it.
         alive: names of the living nodes; only a ControlTrigger waits for others, or for nothing.
     """
-    made = tf.NodeDef()
-    made.CopyFrom(node)
+    identity = tf.NodeDef()
+    identity.CopyFrom(node)
     inputs, waits = data(node), [text for text in controls(node) if source_of(text) in alive]
     if is_known:
         inputs, waits = inputs[:1], [*waits, "^" + source_of(inputs[1])]
     elif living is not None:
         inputs = [inputs[living]]
     if len(inputs) < len(data(node)):
-        made.op = "Identity"
-        made.attr.clear()
-        made.attr["T"].type = node.attr["T"].type
-    del made.input[:]
-    made.input.extend([*(renamed.get(text, text) for text in inputs), *dict.fromkeys(waits)])
-    return [made] if living is None else [made, _index(node.name, living)]
+        identity.op = "Identity"
+        identity.attr.clear()
+        identity.attr["T"].type = node.attr["T"].type
+    del identity.input[:]
+    identity.input.extend([*(renamed.get(text, text) for text in inputs), *dict.fromkeys(waits)])
+    return [identity] if living is None else [identity, _index(node.name, living)]
 
 
 def _index(name, number):

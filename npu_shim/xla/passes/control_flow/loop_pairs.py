@@ -50,13 +50,13 @@ def of(graph_def: Any) -> dict[str, Pair]:
         test.frame: test.counter for node in graph_def.node if node.op == "LoopCond"
         for test in trip_counts.tests(node.input[0], nodes) if test.counts_down
     }  # fmt: skip
-    found = {}
+    pairs = {}
     for stack, frames in pushed.items():
         back = popped.get(stack, ())
         if len(frames) == len(back) == 1 and back[0] in counters:
             start = nodes[source_of(counters[back[0]].input[0])]
-            found[frames[0]] = Pair(back[0], start.name, start.attr[VALUE].i if VALUE in start.attr else None)
-    return found
+            pairs[frames[0]] = Pair(back[0], start.name, start.attr[VALUE].i if VALUE in start.attr else None)
+    return pairs
 
 
 def count_of(graph_def: Any, frame: str, pairs: Mapping[str, Pair], text: str) -> int:
@@ -118,7 +118,7 @@ def frames_of_stacks(graph_def: Any, nodes: Mapping[str, Any], op: str) -> dict[
         nodes: its nodes by name.
         op: what uses it, "StackPushV2" or "StackPopV2".
     """
-    found = {}
+    frames_of = {}
     for node in graph_def.node:
         if node.op != op:
             continue
@@ -127,8 +127,8 @@ def frames_of_stacks(graph_def: Any, nodes: Mapping[str, Any], op: str) -> dict[
             if source.op == "Enter":
                 frames.append(source.attr["frame_name"].s.decode())
             source = nodes[source_of(source.input[0])]
-        found[source.name] = frames
-    return found
+        frames_of[source.name] = frames
+    return frames_of
 
 
 def size_arrays(graph_def: Any) -> Any:
@@ -146,29 +146,29 @@ def size_arrays(graph_def: Any) -> Any:
     if not frames:
         return graph_def
     pairs = of(graph_def)
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    for node in list(made.node):
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
+    for node in list(copy.node):
         if node.name not in frames:
             continue
         frame = frames[node.name]
         count = count_of(graph_def, frame, pairs, UNKNOWN_LENGTH % (node.name, frame))
-        size = made.node.add(name=node.name + "/npu_shim_size", op="Const")
+        size = copy.node.add(name=node.name + "/npu_shim_size", op="Const")
         size.attr["dtype"].type = tf.int32.as_datatype_enum
         size.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(count, tf.int32))
         node.input[0] = size.name
         node.attr["dynamic_size"].b = False
-    return made
+    return copy
 
 
 def _frames_of_writes(graph_def, nodes, growing):
     """Maps each of these TensorArrays to the frame of the loop that writes it once an iteration, from element 0 on."""
-    branches, found = Branches(graph_def), {}
+    branches, frame_of = Branches(graph_def), {}
     for node in graph_def.node:
         if node.op != "TensorArrayWriteV3":
             continue
         array, is_gradient = static_shapes.origin(node.input[0], nodes)
         if array in growing and not is_gradient:
             frame = None if branches.of[node.name] else trip_counts.frame_of_index(node.input[1], nodes)
-            found[array] = frame if array not in found else None
-    return {array: frame for array, frame in found.items() if frame is not None}
+            frame_of[array] = frame if array not in frame_of else None
+    return {array: frame for array, frame in frame_of.items() if frame is not None}

@@ -39,7 +39,7 @@ def callers_first(graph_def: Any, wanted: Callable[[Any], bool]) -> list[str]:
         graph_def: tf.GraphDef; of its library, only what it calls counts.
         wanted: function from a NodeDef to whether it is wanted.
     """
-    library = {each.signature.name: each for each in graph_def.library.function}
+    library = {function.signature.name: function for function in graph_def.library.function}
     behind: dict[str, bool] = {}
     order: list[str] = []
 
@@ -47,7 +47,7 @@ def callers_first(graph_def: Any, wanted: Callable[[Any], bool]) -> list[str]:
         if name not in behind:
             behind[name] = False  # stops the recursion of a function that calls itself
             nodes = library[name].node_def
-            inner = [visit(each) for node in nodes for each in functions.called(node, library) if each in library]
+            inner = [visit(name) for node in nodes for name in functions.called(node, library) if name in library]
             behind[name] = any(inner) or any(map(wanted, nodes))
             order.append(name)
         return behind[name]
@@ -82,26 +82,26 @@ def _of_loop(given, node, library):
     """Facts that hold in every iteration of a loop: of arguments that it changes, only the shape."""
     body = library.get(node.attr["body"].func.name)
     passed = set() if body is None else _passed_on(body)
-    return [each if number in passed else Given(each.shape, False, None) for number, each in enumerate(given)]
+    return [given if number in passed else Given(given.shape, False, None) for number, given in enumerate(given)]
 
 
 def _passed_on(body):
     """Numbers of the arguments that a loop's body returns unchanged."""
-    nodes, found = {node.name: node for node in body.node_def}, set()
+    nodes, passed = {node.name: node for node in body.node_def}, set()
     for number, (argument, result) in enumerate(zip(body.signature.input_arg, body.signature.output_arg)):
         text = body.ret[result.name]
         while source_of(text) in nodes and nodes[source_of(text)].op == "Identity":
             text = nodes[source_of(text)].input[0]
         if text == argument.name:
-            found.add(number)
-    return found
+            passed.add(number)
+    return passed
 
 
 def merged(one: list[Given] | None, other: list[Given]) -> list[Given]:
     """Facts that hold for the arguments of both calls; None stands for no call."""
     if one is None or len(one) != len(other):
         return other
-    return [_of_both(*each) for each in zip(one, other)]
+    return [_of_both(*pair) for pair in zip(one, other)]
 
 
 def _of_both(one, other):
@@ -118,20 +118,20 @@ def as_graph(function: Any, library_def: Any, given: Sequence[Given] | None) -> 
         library_def: FunctionDefLibrary that it calls into.
         given: list of Given, one for each argument; None or a list of another length is ignored.
     """
-    made = tf.GraphDef(library=library_def)
+    graph_def = tf.GraphDef(library=library_def)
     taken = function.signature.input_arg
     if given is None or len(given) != len(taken):
         given = [UNKNOWN] * len(taken)
-    made.node.extend(_argument(*each) for each in zip(taken, given))
-    outputs = functions.Outputs({each.signature.name: each for each in library_def.function})
+    graph_def.node.extend(_argument(*pair) for pair in zip(taken, given))
+    outputs = functions.Outputs({function.signature.name: function for function in library_def.function})
     protos = {node.name: node for node in function.node_def}
     for node in function.node_def:
-        flat = made.node.add()
+        flat = graph_def.node.add()
         flat.CopyFrom(node)
         flat.attr.pop("_class", None)  # may name a node of another graph
         for number, text in enumerate(node.input):
             flat.input[number] = _flat(text, protos, outputs)
-    return made
+    return graph_def
 
 
 def _argument(argument, given):
@@ -155,30 +155,30 @@ def keep(function: Any) -> set[str]:
 
 def results(function: Any, library_def: Any) -> list[str]:
     """Returns the tensors that a body returns, as the graph of `as_graph` names them, in the signature's order."""
-    outputs = functions.Outputs({each.signature.name: each for each in library_def.function})
+    outputs = functions.Outputs({function.signature.name: function for function in library_def.function})
     protos = {node.name: node for node in function.node_def}
-    return [_flat(function.ret[each.name], protos, outputs) for each in function.signature.output_arg]
+    return [_flat(function.ret[argument.name], protos, outputs) for argument in function.signature.output_arg]
 
 
 def as_function(function: Any, graph_def: Any) -> Any:
     """Converts a GraphDef from `as_graph`, perhaps changed, back to its FunctionDef."""
-    library = {each.signature.name: each for each in graph_def.library.function}
+    library = {function.signature.name: function for function in graph_def.library.function}
     outputs, protos = functions.Outputs(library), {node.name: node for node in graph_def.node}
     before = {node.name: node for node in function.node_def}
     arguments = {argument.name for argument in function.signature.input_arg}
-    made = type(function)()
-    made.CopyFrom(function)
-    del made.node_def[:]
+    body = type(function)()
+    body.CopyFrom(function)
+    del body.node_def[:]
     for node in graph_def.node:
         if node.name in arguments:
             continue
-        nested = made.node_def.add()
+        nested = body.node_def.add()
         nested.CopyFrom(node)
         for number, text in enumerate(node.input):
             nested.input[number] = _nested(text, protos, arguments, outputs)
     for name, text in function.ret.items():
-        made.ret[name] = _nested(_flat(text, before, outputs), protos, arguments, outputs)
-    return made
+        body.ret[name] = _nested(_flat(text, before, outputs), protos, arguments, outputs)
+    return body
 
 
 def _flat(text, protos, outputs):

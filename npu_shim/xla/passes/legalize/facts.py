@@ -61,8 +61,8 @@ class Facts:
             text = self._nodes[source_of(text)].input[0]
         if self._is_looped(text) or self.tensor(text).dtype in (tf.resource, tf.variant):
             return None
-        found = tf.get_static_value(self.tensor(text))
-        return tf_internals.constant_value(self.tensor(text)) if found is None else found
+        value = tf.get_static_value(self.tensor(text))
+        return tf_internals.constant_value(self.tensor(text)) if value is None else value
 
     def constants(self, node: Any) -> dict[int, np.ndarray]:
         """Returns input number -> value for a node's inputs with a known `constant`."""
@@ -115,11 +115,11 @@ def _with_defaults(graph_def):
     """The GraphDef with its unfed PlaceholderWithDefaults replaced by their defaults."""
     if not any(node.op == "PlaceholderWithDefault" for node in graph_def.node):
         return graph_def
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    for node in made.node:
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
+    for node in copy.node:
         if node.op == "PlaceholderWithDefault":
             node.op = "Identity"
             node.attr["T"].type = node.attr["dtype"].type
             del node.attr["dtype"], node.attr["shape"]
-    return made
+    return copy

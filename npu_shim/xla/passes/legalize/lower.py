@@ -32,9 +32,9 @@ def lower(graph_def: Any, keep: Iterable[str] = (), table: Mapping[str, Callable
         function = _library(graph_def)[name]
         body = bodies.as_graph(function, graph_def.library, given.get(name))
         body = _lowered(body, bodies.keep(function), table, given, nested)
-        made = bodies.as_function(function, body)
+        lowered = bodies.as_function(function, body)
         graph_def.library.CopyFrom(body.library)
-        next(each for each in graph_def.library.function if each.signature.name == name).CopyFrom(made)
+        next(function for function in graph_def.library.function if function.signature.name == name).CopyFrom(lowered)
     return graph_def
 
 
@@ -45,7 +45,7 @@ def _lowered(graph_def, keep, table, given, nested):
     if not chosen and not nested:
         return graph_def
     facts = Facts(graph_def)
-    library = {name: each for name, each in _library(graph_def).items() if name in nested}
+    library = {name: body for name, body in _library(graph_def).items() if name in nested}
     for name, arguments in bodies.calls(graph_def.node, library, facts):
         given[name] = bodies.merged(given.get(name), arguments)
     return _replaced(order.in_turn(graph_def, chosen), chosen, facts)
@@ -56,7 +56,7 @@ def _is_lowered(node, table):
 
 
 def _library(graph_def):
-    return {each.signature.name: each for each in graph_def.library.function}
+    return {function.signature.name: function for function in graph_def.library.function}
 
 
 def _with_rows(graph_def, keep, table):
@@ -85,12 +85,12 @@ def _without_uniques(graph_def, keep):
 
 
 def _replaced(graph_def, chosen, facts):
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    replaced = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     for node in graph_def.node:
         if node.name not in chosen:
-            made.node.append(node)
+            replaced.node.append(node)
             continue
         nodes, functions = splice.in_place_of(node, chosen[node.name], facts)
-        made.node.extend(nodes)
-        made.library.function.extend(functions)
-    return made
+        replaced.node.extend(nodes)
+        replaced.library.function.extend(functions)
+    return replaced

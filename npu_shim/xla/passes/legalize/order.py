@@ -28,16 +28,16 @@ def in_turn(graph_def: Any, lowered: Container[str]) -> Any:
     groups = {handle: names for handle, names in groups.items() if len(names) > 1 and not names.isdisjoint(lowered)}
     if not groups:
         return graph_def
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    place = {node.name: number for number, node in enumerate(topological(made))}
-    nodes = {node.name: node for node in made.node}
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
+    place = {node.name: number for number, node in enumerate(topological(copy))}
+    nodes = {node.name: node for node in copy.node}
     for names in groups.values():
         ordered = sorted(names, key=place.__getitem__)
         for before, after in zip(ordered, ordered[1:]):
             if "^" + before not in nodes[after].input:
                 nodes[after].input.append("^" + before)
-    return made
+    return copy
 
 
 def _writes(graph_def):
@@ -56,13 +56,13 @@ def _writes(graph_def):
 
 def _handles(graph_def):
     """Names of the nodes that output handles."""
-    resource, found = tf.resource.as_datatype_enum, set()
+    resource, handles = tf.resource.as_datatype_enum, set()
     for node in graph_def.node:
         passed_on = node.op in writes.PASSES_ON and node.attr["T"].type == resource
         argument = node.op == "Placeholder" and node.attr["dtype"].type == resource
         if node.op == "VarHandleOp" or passed_on or argument:
-            found.add(node.name)
-    return found
+            handles.add(node.name)
+    return handles
 
 
 def topological(graph_def: Any) -> list[Any]:

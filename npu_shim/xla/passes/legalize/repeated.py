@@ -58,7 +58,7 @@ def require_summed(graph_def: Any, names: Collection[str], keep: Collection[str]
             passed = RULES[what](node, number, what, facts)
             if passed is None or (node.name in keep and node.op not in SUMS):
                 raise _refusal(node)
-            fresh = {(node.name, *each) for each in passed} - seen
+            fresh = {(node.name, *path) for path in passed} - seen
             seen |= fresh
             waiting.extend(fresh)
 
@@ -112,7 +112,7 @@ def _moved(node: Any, number: int, what: str, facts: Facts) -> Outputs:
 
 
 def _others(node: Any, number: int) -> Iterator[str]:
-    return (text for each, text in enumerate(data(node)) if each != number)
+    return (text for position, text in enumerate(data(node)) if position != number)
 
 
 def _keeps_rows(node: Any, facts: Facts) -> bool:

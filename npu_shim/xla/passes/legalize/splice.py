@@ -36,21 +36,21 @@ def in_place_of(node: Any, build: Callable[[Site], Any], facts: Facts) -> tuple[
     with tf.Graph().as_default() as graph:
         inputs = tuple(_input(node, facts, scope, number) for number in range(len(data)))
         with tf.name_scope(scope):
-            made = build(Site(node, inputs, facts.distinct(node), facts.constants(node)))
+            result = build(Site(node, inputs, facts.distinct(node), facts.constants(node)))
     graph_def = graph.as_graph_def()
     handles = {"%sin%d" % (scope, k): data[k] for k, given in enumerate(inputs) if isinstance(given, Variable)}
-    nodes = [each for each in graph_def.node if each.name not in handles]
+    nodes = [node for node in graph_def.node if node.name not in handles]
     arrived = _take_inputs(nodes, scope, data)
-    for each in nodes:
-        takes = [text for text in each.input if text in handles]
+    for new in nodes:
+        takes = [text for text in new.input if text in handles]
         if takes:
-            each.input.extend(dict.fromkeys(["^" + name for name in arrived] + waits))
-        each_inputs = [handles.get(text, text) for text in each.input]
+            new.input.extend(dict.fromkeys(["^" + name for name in arrived] + waits))
+        each_inputs = [handles.get(text, text) for text in new.input]
         if not each_inputs:
             each_inputs = ["^" + (arrived[0] if arrived else source_of(data[0]))]
-        del each.input[:]
-        each.input.extend(each_inputs)
-    nodes.append(_result(node, made, waits))
+        del new.input[:]
+        new.input.extend(each_inputs)
+    nodes.append(_result(node, result, waits))
     function_names.rename(graph_def.library.function, nodes, hashlib.sha256(node.name.encode()).hexdigest()[:16])
     return nodes, graph_def.library.function
 
@@ -66,13 +66,13 @@ def _input(node, facts, scope, number):
 def _take_inputs(nodes, scope, data):
     """Turns the placeholders of tensors into Identities of the node's inputs; returns their names."""
     arrived = []
-    for each in nodes:
-        if each.op == "Placeholder":
-            each.op = "Identity"
-            each.attr["T"].type = each.attr["dtype"].type
-            del each.attr["dtype"], each.attr["shape"]
-            each.input.append(data[int(each.name[len(scope) + 2 :])])
-            arrived.append(each.name)
+    for node in nodes:
+        if node.op == "Placeholder":
+            node.op = "Identity"
+            node.attr["T"].type = node.attr["dtype"].type
+            del node.attr["dtype"], node.attr["shape"]
+            node.input.append(data[int(node.name[len(scope) + 2 :])])
+            arrived.append(node.name)
     return arrived
 
 
@@ -86,7 +86,7 @@ def _result(node, made, waits):
         result = tf.NodeDef(name=node.name, op="IdentityN", input=[t.op.name + _port(t) for t in made] + waits)
         result.attr["T"].list.type.extend(t.dtype.as_datatype_enum for t in made)
         return result
-    return tf.NodeDef(name=node.name, op="NoOp", input=["^" + each.name for each in made] + waits)
+    return tf.NodeDef(name=node.name, op="NoOp", input=["^" + op.name for op in made] + waits)
 
 
 def _port(tensor):

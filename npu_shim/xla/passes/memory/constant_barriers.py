@@ -40,12 +40,12 @@ def insert(module: Module, context: Any = None) -> None:
     graph_def = graphdef.write(module)
     hidden = _hidden(graph_def, written) if written else ()
     if hidden:
-        made = tf.GraphDef(versions=graph_def.versions)
-        made.library.CopyFrom(graph_def.library)
-        library = {function.signature.name: function for function in made.library.function}
+        result = tf.GraphDef(versions=graph_def.versions)
+        result.library.CopyFrom(graph_def.library)
+        library = {function.signature.name: function for function in result.library.function}
         shapes = {node.name: node.attr["shape"].shape for node in graph_def.node if node.name in hidden}
-        made.node.extend(_Scope(graph_def.node, shapes, library, is_body=False).result())
-        graphdef.replace(module, made)
+        result.node.extend(_Scope(graph_def.node, shapes, library, is_body=False).result())
+        graphdef.replace(module, result)
 
 
 def _hidden(graph_def, written):
@@ -117,24 +117,24 @@ class _Scope:
 
     def _through_stack(self, node, number, dtype, shape):
         """The nodes that hide and replace one output; `shape` is its shape, None if unknown."""
-        made = tf.GraphDef()
+        graph_def = tf.GraphDef()
         scope = "%s/hidden_%d" % (node.name, number)
-        size = made.node.add(name=scope + "/size", op="Const")
+        size = graph_def.node.add(name=scope + "/size", op="Const")
         size.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(1, tf.int32))
         size.attr["dtype"].type = tf.int32.as_datatype_enum
-        stack = made.node.add(name=scope + "/stack", op="StackV2", input=[self._text(size)])
+        stack = graph_def.node.add(name=scope + "/stack", op="StackV2", input=[self._text(size)])
         stack.attr["elem_type"].type = dtype
         text = self._text(node, number)
-        push = made.node.add(name=scope + "/push", op="StackPushV2", input=[self._text(stack), text])
+        push = graph_def.node.add(name=scope + "/push", op="StackPushV2", input=[self._text(stack), text])
         push.attr["T"].type = dtype
-        last = made.node.add(name=scope + "/pop", op="StackPopV2", input=[self._text(stack), "^" + push.name])
+        last = graph_def.node.add(name=scope + "/pop", op="StackPopV2", input=[self._text(stack), "^" + push.name])
         last.attr["elem_type"].type = dtype
         if shape is not None:
-            last = made.node.add(name=scope, op="EnsureShape", input=[self._text(last)])
+            last = graph_def.node.add(name=scope, op="EnsureShape", input=[self._text(last)])
             last.attr["T"].type = dtype
             last.attr["shape"].shape.CopyFrom(shape)
         self._replaced[text] = self._text(last)
-        return list(made.node)
+        return list(graph_def.node)
 
     def _text(self, node, number=0):
         if self._is_body:
@@ -142,9 +142,9 @@ class _Scope:
         return "%s:%d" % (node.name, number) if number else node.name
 
     def _with_replaced(self, node):
-        made = tf.NodeDef()
-        made.CopyFrom(node)
+        copy = tf.NodeDef()
+        copy.CopyFrom(node)
         for number, text in enumerate(node.input):
             text = text[:-2] if not self._is_body and text.endswith(":0") else text
-            made.input[number] = self._replaced.get(text, text)
-        return made
+            copy.input[number] = self._replaced.get(text, text)
+        return copy

@@ -51,7 +51,7 @@ def _switch(read: Node) -> list[Node]:
 def _waits(read: Node, switch: Node, inside: Mapping[Node, branches.Inside]) -> list[Node] | None:
     """What a read waits for once hoisted; None if it must follow a side effect in its branch."""
     branch = branches.decides(switch), read.inputs[0].index
-    pending, seen, found = list(read.controls), set(), []
+    pending, seen, awaited = list(read.controls), set(), []
     while pending:
         node = pending.pop()
         if node in seen:
@@ -65,8 +65,8 @@ def _waits(read: Node, switch: Node, inside: Mapping[Node, branches.Inside]) -> 
         if is_inside or node.op in branches.SWITCHES:  # the branch begins at such a Switch
             pending.extend(node.sources())
         else:
-            found.append(node)
-    return list(dict.fromkeys([*found, *switch.controls, switch.inputs[1].node]))
+            awaited.append(node)
+    return list(dict.fromkeys([*awaited, *switch.controls, switch.inputs[1].node]))
 
 
 def _has_effects(node: Node) -> bool:

@@ -27,9 +27,9 @@ PASSES_ON = ("Identity", "Reshape", "Cast", "Enter", "Switch")
 def as_choices(module: Module, context: Any = None) -> None:
     """Replaces the stitches of partitioned ranges."""
     for node in module.graph:
-        found = _partitions(node) if node.op in STITCHES else None
-        if found is not None:
-            _replace(node, *found)
+        partitions = _partitions(node) if node.op in STITCHES else None
+        if partitions is not None:
+            _replace(node, *partitions)
 
 
 def _partitions(node: Node) -> tuple[Value, list[int]] | None:

@@ -115,11 +115,11 @@ def _seed_nodes(node):
             )
             if node.op in (SHUFFLE, MULTINOMIAL):
                 (_rows if node.op == SHUFFLE else _classes)(tf.placeholder(node.attrs["T"], name="value"), draw)
-    made = [proto for proto in graph.as_graph_def().node if proto.op != "Placeholder"]
+    seed_nodes = [proto for proto in graph.as_graph_def().node if proto.op != "Placeholder"]
     for name, value in zip(("value", "count"), node.inputs if node.op in (SHUFFLE, MULTINOMIAL) else ()):
-        made.append(tf.NodeDef(name=_scope(node) + name, op="Identity", input=[str(value)]))
-        made[-1].attr["T"].type = node.attrs["T"] if name == "value" else INT32
-    return made
+        seed_nodes.append(tf.NodeDef(name=_scope(node) + name, op="Identity", input=[str(value)]))
+        seed_nodes[-1].attr["T"].type = node.attrs["T"] if name == "value" else INT32
+    return seed_nodes
 
 
 def _rows(value, draw):

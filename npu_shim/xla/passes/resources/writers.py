@@ -62,9 +62,9 @@ def written_by(nodes: Sequence[Any], origins: Mapping[str, set[str]], bodies: Ma
             taken = [origins[name] for name in inputs if name in origins]
             if not taken:
                 continue
-            found = set().union(*taken)
-            if node.op in PASSES_ON and origins.get(node.name) != found:
-                origins[node.name] = found
+            reaching = set().union(*taken)
+            if node.op in PASSES_ON and origins.get(node.name) != reaching:
+                origins[node.name] = reaching
                 changed = True
             if node.op not in PASSES_ON:
                 written |= _call_writes(node, inputs, origins, bodies)

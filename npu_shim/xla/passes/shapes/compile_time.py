@@ -99,7 +99,7 @@ class _Search:
 
     def asked(self, nodes: Iterable[Any]) -> dict[str, str]:
         nodes = {node.name: node for node in nodes}
-        found, forwarded = {}, set()
+        asked, forwarded = {}, set()
         asking_ops = {op for op in {node.op for node in nodes.values()} if self._may_ask(op)}
         pending = collections.deque(
             (text, name) for name, node in nodes.items() if node.op in asking_ops for text in self._inputs(node)
@@ -112,14 +112,14 @@ class _Search:
                 if text in forwarded:
                     continue
                 forwarded.add(text)
-                found.setdefault(name, asking)
+                asked.setdefault(name, asking)
                 number = int(text.rpartition(":")[2]) if ":" in text else 0  # "loop:1", in a body "loop:output:1"
                 pending.append((arguments.data(node)[number], asking))
-            elif name not in found:
-                found[name] = asking
+            elif name not in asked:
+                asked[name] = asking
                 if node is not None and node.op not in SHAPES:
-                    pending.extend((each, asking) for each in arguments.data(node))
-        return found
+                    pending.extend((taken, asking) for taken in arguments.data(node))
+        return asked
 
     def _may_ask(self, op):
         """Whether nodes of an op may have inputs that must be compile-time constants."""
@@ -147,8 +147,8 @@ class _Search:
         if name not in self._arguments:
             self._arguments[name] = ()  # stops the recursion of a function that calls itself
             body = self._library[name]
-            found = self.asked(body.node_def)
-            self._arguments[name] = [n for n, each in enumerate(body.signature.input_arg) if each.name in found]
+            asked = self.asked(body.node_def)
+            self._arguments[name] = [n for n, argument in enumerate(body.signature.input_arg) if argument.name in asked]
         return self._arguments[name]
 
 
@@ -158,8 +158,8 @@ def _asked_of(op: str, places: bool) -> tuple[int, ...] | None:
     definition = tf_internals.op_defs().get(op)
     if definition is None:
         return ()
-    asked = [number for number, each in enumerate(definition.input_arg) if _is_asked(definition, each, places)]
-    has_lists = any(each.number_attr or each.type_list_attr for each in definition.input_arg)
+    asked = [number for number, argument in enumerate(definition.input_arg) if _is_asked(definition, argument, places)]
+    has_lists = any(argument.number_attr or argument.type_list_attr for argument in definition.input_arg)
     return None if asked and has_lists else tuple(asked)
 
 
@@ -167,7 +167,7 @@ def _asked_of(op: str, places: bool) -> tuple[int, ...] | None:
 def _names_asked(op: str, places: bool) -> frozenset[str]:
     """The names of the inputs of an op that must be compile-time constants."""
     definition = tf_internals.op_defs()[op]
-    return frozenset(each.name for each in definition.input_arg if _is_asked(definition, each, places))
+    return frozenset(argument.name for argument in definition.input_arg if _is_asked(definition, argument, places))
 
 
 def _is_asked(definition: Any, argument: Any, places: bool) -> bool:

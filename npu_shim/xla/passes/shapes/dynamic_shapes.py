@@ -220,11 +220,11 @@ class View:
 
     def require_counts(self, node: Any) -> None:
         """Raises PlanError if XLA bounds the size of a node wrongly, see `open_counts`."""
-        found = open_counts.problem(node, self)
-        if found:
-            what = "takes a size from node '%s' that depends on a number of rows" % source_of(found[0])
+        problem = open_counts.problem(node, self)
+        if problem:
+            what = "takes a size from node '%s' that depends on a number of rows" % source_of(problem[0])
             sentence = "node '%s' (%s) %s: compiled by XLA it %s; %s"
-            raise PlanError(sentence % (node.name, node.op, what, found[1], IN_SESSION))
+            raise PlanError(sentence % (node.name, node.op, what, problem[1], IN_SESSION))
 
     def _origin(self, taken):
         return self._nodes[self._origins[source_of(taken[0])]]
@@ -297,9 +297,9 @@ class View:
         called = functions.called(node, self._library)
         if not called:
             return node.op in tf_internals.op_defs() and node.op not in self._kernels  # XLA refuses those itself
-        bodies = [each for name in called for each in self._library[name].node_def]
-        plain = [each for each in bodies if each.op not in ("Const", "ReadVariableOp")]
-        return all(each.op not in UNIQUE and self._is_sound(each) for each in plain)
+        bodies = [node for name in called for node in self._library[name].node_def]
+        plain = [inner for inner in bodies if inner.op not in ("Const", "ReadVariableOp")]
+        return all(body.op not in UNIQUE and self._is_sound(body) for body in plain)
 
     def _counts_from_the_end(self, node):
         begin = self._nodes[source_of(node.input[1])]

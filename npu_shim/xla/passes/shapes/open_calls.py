@@ -37,8 +37,8 @@ def inline(module: Module, context: Any = None) -> None:
         body = _called(node)
         if body is None or body.name in above:  # a function that calls itself
             continue
-        made = _inline(node, body)
-        callers.update({inner: above | {body.name} for inner in made if _called(inner) is not None})
+        inlined = _inline(node, body)
+        callers.update({inner: above | {body.name} for inner in inlined if _called(inner) is not None})
 
 
 def _called(node: Node) -> Function | None:
@@ -81,7 +81,7 @@ def _entered(node: Node, body: Function, scope: str, waits: list[str]) -> tuple[
 
 def _named(node: Node, body: Function, results: list[str], waits: list[str]) -> Any:
     """The node of the call's name: its results, behind all that ran."""
-    made = tf.NodeDef(name=node.name, op="IdentityN" if results else "NoOp", input=[*results, *waits])
+    named = tf.NodeDef(name=node.name, op="IdentityN" if results else "NoOp", input=[*results, *waits])
     if results:
-        made.attr["T"].list.type.extend(output.dtype for output in body.signature.outputs)
-    return made
+        named.attr["T"].list.type.extend(output.dtype for output in body.signature.outputs)
+    return named

@@ -92,8 +92,8 @@ def _mask_unique(node: Node) -> None:
         tf.identity_n([found, places[:count]], "found")
 
     _insert(node, dtype, build)
-    found, waits = node.name + SCOPE + "found", ["^" + control.name for control in node.controls]
-    last = tf.NodeDef(name=node.name, op="IdentityN", input=[found, found + ":1", *waits])
+    scope_found, waits = node.name + SCOPE + "found", ["^" + control.name for control in node.controls]
+    last = tf.NodeDef(name=node.name, op="IdentityN", input=[scope_found, scope_found + ":1", *waits])
     last.attr[UNIQUE_HERE].b = True
     last.attr["T"].list.type.extend([dtype.as_datatype_enum, index.as_datatype_enum])
     graphdef.become(node, last)
@@ -101,5 +101,5 @@ def _mask_unique(node: Node) -> None:
 
 def _insert(node: Node, dtype: Any, build: Callable[[Any], None]) -> None:
     """Puts what `build` makes of a node's input before it."""
-    made = subgraphs.nodes(node.name + SCOPE, [(str(node.inputs[0]), dtype)], build, "values")
-    graphdef.insert(node.graph, made, before=node, origin=node)
+    nodes = subgraphs.nodes(node.name + SCOPE, [(str(node.inputs[0]), dtype)], build, "values")
+    graphdef.insert(node.graph, nodes, before=node, origin=node)

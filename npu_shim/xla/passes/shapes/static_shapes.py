@@ -43,11 +43,11 @@ def fold(graph_def: Any, keep: Iterable[str]) -> Any:
     """
     nodes = {node.name: node for node in graph_def.node}
     known = _known_values(graph_def)
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    folded = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     constant_stacks = _constant_stacks(graph_def, nodes, known)
     for node in graph_def.node:
-        made.node.extend(_folded(node, nodes, known, constant_stacks))
-    return pruning.reachable(made, keep)
+        folded.node.extend(_folded(node, nodes, known, constant_stacks))
+    return pruning.reachable(folded, keep)
 
 
 def infer(graph_def: Any, texts: Sequence[str]) -> dict[str, Any]:
@@ -106,11 +106,11 @@ def _waiting_for_stacks(trigger, nodes, constant_stacks):
     It runs whether these ran or not, as they may on one side of a tf.cond. No other node that XLA compiles can.
     """
     waits = dict.fromkeys(_before_use(text, nodes, constant_stacks) for text in trigger.input)
-    made = tf.NodeDef()
-    made.CopyFrom(trigger)
-    del made.input[:]
-    made.input.extend(waits)
-    return made
+    node = tf.NodeDef()
+    node.CopyFrom(trigger)
+    del node.input[:]
+    node.input.extend(waits)
+    return node
 
 
 def _before_use(text, nodes, constant_stacks):
@@ -161,7 +161,7 @@ def _constant_stacks(graph_def, nodes, known):
     for node in graph_def.node:
         if node.op == "StackPushV2":
             values.setdefault(_stack(node, nodes), []).append(_known_origin(node.input[1], nodes, known))
-    return {stack: each[0] for stack, each in values.items() if stack and len(each) == 1 and each[0] is not None}
+    return {stack: sizes[0] for stack, sizes in values.items() if stack and len(sizes) == 1 and sizes[0] is not None}
 
 
 def _known_origin(text, nodes, known):
@@ -183,12 +183,12 @@ def _without_back_edges(graph_def, nodes):
     """A GraphDef of the same names without loops, for shapes only; pops and reads forward what was written."""
     pushed = {_stack(n, nodes): n.input[1] for n in graph_def.node if n.op == "StackPushV2"}
     elements = _elements(graph_def, nodes)
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    made.node.extend([_constant(ZERO, np.int32(0))])
+    cut = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    cut.node.extend([_constant(ZERO, np.int32(0))])
     for node in graph_def.node:
         if node.op != "NextIteration":
-            made.node.extend(_loopless(node, nodes, pushed, elements))
-    return made
+            cut.node.extend(_loopless(node, nodes, pushed, elements))
+    return cut
 
 
 def _loopless(node, nodes, pushed, elements):
@@ -200,31 +200,31 @@ def _loopless(node, nodes, pushed, elements):
         return [_identity(node.name, pushed[_stack(node, nodes)], node.attr["elem_type"].type)]
     if node.op in ("TensorArrayReadV3", "TensorArrayGatherV3"):
         array, is_gradient = origin(node.input[0], nodes)
-        found = elements.get(array, {})
-        written = found.get("write") if is_gradient or node.op == "TensorArrayGatherV3" else None
-        if found.get("scatter") or written:
-            return _element_of(node, found.get("scatter"), written)
+        element = elements.get(array, {})
+        written = element.get("write") if is_gradient or node.op == "TensorArrayGatherV3" else None
+        if element.get("scatter") or written:
+            return _element_of(node, element.get("scatter"), written)
     if node.op == "TensorArraySizeV3":
         array = nodes[origin(node.input[0], nodes)[0]]
         if not array.attr["dynamic_size"].b:  # of one that grows, the size is not that at which it starts
             return [_identity(node.name, array.input[0], tf.int32.as_datatype_enum)]
-    made = tf.NodeDef()
-    made.CopyFrom(node)
-    del made.input[:]
-    made.input.extend(data(node))
-    return [made]
+    copy = tf.NodeDef()
+    copy.CopyFrom(node)
+    del copy.input[:]
+    copy.input.extend(data(node))
+    return [copy]
 
 
 def _elements(graph_def, nodes):
     """Maps each TensorArray to what the forward pass writes, {"scatter": stacked elements, "write": one element}."""
-    found = {}
+    elements = {}
     for node in graph_def.node:
         if node.op in ("TensorArrayScatterV3", "TensorArrayWriteV3"):
             array, is_gradient = origin(node.input[0], nodes)
             if not is_gradient:
                 kind = "scatter" if node.op == "TensorArrayScatterV3" else "write"
-                found.setdefault(array, {})[kind] = node.input[2]
-    return found
+                elements.setdefault(array, {})[kind] = node.input[2]
+    return elements
 
 
 def _element_of(node, scattered, written):

@@ -31,11 +31,11 @@ def at_most(graph_def: Any) -> dict[str, int]:
     nodes = {node.name: node for node in graph_def.node}
     all_tests = [test for node in graph_def.node if node.op == "LoopCond" for test in tests(node.input[0], nodes)]
     values = _values({text for test in all_tests for text in test.texts}, nodes)
-    found = _counts_of(all_tests, values)
-    others = [test for test in all_tests if test.frame not in found]
-    most = {test.start: _most(test.start, nodes, found) for test in others}
+    counts = _counts_of(all_tests, values)
+    others = [test for test in all_tests if test.frame not in counts]
+    most = {test.start: _most(test.start, nodes, counts) for test in others}
     values.update((text, value) for text, value in most.items() if value is not None)
-    return {**_counts_of([test for test in others if test.counts_down], values), **found}
+    return {**_counts_of([test for test in others if test.counts_down], values), **counts}
 
 
 def frame_of_index(text: str, nodes: Mapping[str, Any]) -> str | None:
@@ -54,12 +54,12 @@ def frame_of_index(text: str, nodes: Mapping[str, Any]) -> str | None:
 
 def _counts_of(tests, values):
     """Frame name -> largest trip count, by the tests that bound it."""
-    found = {}
+    counts = {}
     for test in tests:
         count = test.count(values)
         if count is not None:
-            found[test.frame] = min(count, found.get(test.frame, count))
-    return found
+            counts[test.frame] = min(count, counts.get(test.frame, count))
+    return counts
 
 
 def _most(text, nodes, counts):
@@ -147,7 +147,7 @@ def _alternatives(text, nodes):
     node = _behind(text, nodes)
     if node.op != "Minimum":
         return [text]
-    return [each for part in node.input[:2] for each in _alternatives(part, nodes)]
+    return [alternative for part in node.input[:2] for alternative in _alternatives(part, nodes)]
 
 
 def _behind(text, nodes):
@@ -163,14 +163,14 @@ def _values(texts, nodes):
     constant = sorted(text for text in texts if _is_constant(text, nodes))
     if not constant:
         return {}
-    made, pending, done = tf.GraphDef(), [source_of(text) for text in constant], set()
+    graph_def, pending, done = tf.GraphDef(), [source_of(text) for text in constant], set()
     while pending:
         name = pending.pop()
         if name in done:
             continue
         done.add(name)
         taken = data(nodes[name])
-        node = made.node.add(name=name, op=nodes[name].op)
+        node = graph_def.node.add(name=name, op=nodes[name].op)
         if node.op in PASSES_ON:
             node.op, taken = "Identity", taken[:1]
             node.attr["T"].CopyFrom(nodes[name].attr["T"])
@@ -181,11 +181,11 @@ def _values(texts, nodes):
         node.input.extend(source_of(text) if nodes[source_of(text)].op in PASSES_ON else text for text in taken)
         pending += map(source_of, taken)
     with tf.Graph().as_default() as graph:
-        tf.import_graph_def(made, name="")
+        tf.import_graph_def(graph_def, name="")
         named = {t: source_of(t) + ":0" if nodes[source_of(t)].op in PASSES_ON or ":" not in t else t for t in constant}
     with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
-        found = session.run(named)
-    return {text: value.item() for text, value in found.items() if value.shape == ()}
+        numbers = session.run(named)
+    return {text: value.item() for text, value in numbers.items() if value.shape == ()}
 
 
 def _is_constant(text, nodes):

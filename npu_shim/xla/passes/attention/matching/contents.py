@@ -39,13 +39,13 @@ class Contents:
 
     def number(self, value: Value) -> float | None:
         """The one element of a constant."""
-        found = self.array(value)
-        return float(found.reshape(-1)[0]) if found is not None and found.size == 1 else None
+        array = self.array(value)
+        return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
     def integers(self, value: Value) -> tuple[int, ...] | None:
         """The elements of a constant of integers, of any rank, in a row."""
-        found = self.array(value)
-        return tuple(map(int, found.reshape(-1))) if found is not None and found.dtype.kind == "i" else None
+        array = self.array(value)
+        return tuple(map(int, array.reshape(-1))) if array is not None and array.dtype.kind == "i" else None
 
     def uniform(self, node: Node, depth: int = DEEPEST) -> float | None:
         """The number that all elements of a value are, of any size; None if they differ or it is no constant."""

@@ -51,11 +51,11 @@ def of_node(node: Node, rank: int | None) -> Contraction | None:
         node: a Node.
         rank: of the node's inputs.
     """
-    found = _equation(node, rank)
-    if found is None or len(node.inputs) != 2:
+    equation = _equation(node, rank)
+    if equation is None or len(node.inputs) != 2:
         return None
-    first, second, result = found
-    if any(len(set(axes)) != len(axes) for axes in found) or not set(result) <= {*first, *second}:
+    first, second, result = equation
+    if any(len(set(axes)) != len(axes) for axes in equation) or not set(result) <= {*first, *second}:
         return None
     if set(first) ^ set(second) != set(result) & (set(first) ^ set(second)):  # summed within one operand
         return None

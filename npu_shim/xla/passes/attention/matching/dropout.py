@@ -61,11 +61,11 @@ def mask_of(value: Value, contents: Contents) -> Mask | None:
     """
     node = value.node
     if node.op in SAME:
-        found = mask_of(node.inputs[0], contents)
-        return found._replace(nodes=(*found.nodes, node)) if found else None
+        mask = mask_of(node.inputs[0], contents)
+        return mask._replace(nodes=(*mask.nodes, node)) if mask else None
     if node.op == "LogicalNot":
-        found = mask_of(node.inputs[0], contents)
-        return found._replace(keep=1 - found.keep, nodes=(*found.nodes, node)) if found else None
+        mask = mask_of(node.inputs[0], contents)
+        return mask._replace(keep=1 - mask.keep, nodes=(*mask.nodes, node)) if mask else None
     if node.op == "Floor":
         line = _line(node.inputs[0], contents)
         return Mask(line.draw, line.offset, (*line.nodes, node)) if line and line.slope == 1 else None

@@ -41,8 +41,8 @@ class Narrowing:
         if value not in self._shapes:
             whole = self._contents.shape(value)
             assert whole is not None
-            found = self._narrow(value.node, len(whole))
-            self._shapes[value] = whole if found is None else found
+            narrowed = self._narrow(value.node, len(whole))
+            self._shapes[value] = whole if narrowed is None else narrowed
         return self._shapes[value]
 
     def written(self, value: Value, graph: Graph) -> Value:

@@ -76,16 +76,16 @@ def candidates(graph: Graph) -> Iterator[tuple[Node, list[Node]]]:
 
 def _products(node: Node) -> list[Node]:
     seen = {node.inputs[0].node: None}
-    ahead, found = collections.deque(seen), []
+    ahead, products = collections.deque(seen), []
     while ahead and len(seen) < FURTHEST:
         source = ahead.popleft()
         if source.op in contractions.OPS:
-            found.append(source)
+            products.append(source)
         for value in source.inputs if source.op in UPWARDS else ():
             if value.node not in seen:
                 seen[value.node] = None
                 ahead.append(value.node)
-    return found
+    return products
 
 
 def plan(graph: Graph, contents: Contents) -> Plan:
@@ -102,12 +102,12 @@ def plan(graph: Graph, contents: Contents) -> Plan:
     for node, products in candidates(graph):
         if node in taken:
             continue
-        found = _found(node, products, narrowing, contents, place)
-        if isinstance(found, Match):
-            matches.append(found)
-            taken.update(found.walk.nodes)
-        elif node.op == "Softmax" or "no product takes" not in found.reason:
-            misses.append(NearMiss(node.name, found.reason))
+        match = _found(node, products, narrowing, contents, place)
+        if isinstance(match, Match):
+            matches.append(match)
+            taken.update(match.walk.nodes)
+        elif node.op == "Softmax" or "no product takes" not in match.reason:
+            misses.append(NearMiss(node.name, match.reason))
     return Plan(tuple(matches), tuple(misses))
 
 
@@ -152,7 +152,7 @@ def _lettered(product: Contraction) -> Contraction:
     if letters not in (["b", "d", "s", "t"], ["b", "d", "h", "s", "t"]) or len(names) != len(both | either):
         text = "'%s' (%s) is no product of queries [b, h, s, d] and keys [b, h, t, d]"
         raise Miss(text % (product.node.name, product.node.op), product.node)
-    renamed = ["".join(names[letter] for letter in each) for each in (*axes, result)]
+    renamed = ["".join(names[letter] for letter in axis) for axis in (*axes, result)]
     operands = [Operand(operand.value, text) for operand, text in zip((product.first, product.second), renamed)]
     return Contraction(product.node, operands[0], operands[1], renamed[2])
 
@@ -198,10 +198,10 @@ def _bias_dtypes(walk: Walk) -> set[str]:
 def _dtypes(walk: Walk) -> tuple[str, str]:
     assert walk.soft is not None
     products = [node for node in walk.nodes if node.op in contractions.OPS]
-    found = {repr(node.attrs["T"]) for node in products}
-    if len(found) > 1:
-        raise Miss("its products have dtypes %s" % " and ".join(sorted(found)), walk.soft)
-    dtype, wide = found.pop(), repr(walk.soft.attrs["T"])
+    dtypes = {repr(node.attrs["T"]) for node in products}
+    if len(dtypes) > 1:
+        raise Miss("its products have dtypes %s" % " and ".join(sorted(dtypes)), walk.soft)
+    dtype, wide = dtypes.pop(), repr(walk.soft.attrs["T"])
     if dtype not in DTYPES or wide not in (dtype, "float32"):
         raise Miss("its products are %s and its softmax is %s" % (dtype, wide), walk.soft)
     return dtype, wide
@@ -235,7 +235,9 @@ def _groups(walk: Walk) -> list[Node]:
     """The tf.groups of its nodes alone, as gradients are gated: what waits for one may as well wait for the call."""
     waiting = dict.fromkeys(user for node in walk.nodes for user in node.output(CONTROL).users if user.op == "NoOp")
     fetched = {value.node for value in walk.soft.graph.results.values()} if walk.soft else set()
-    groups = [node for node in waiting if node not in fetched and all(each in walk.nodes for each in node.controls)]
+    groups = [
+        node for node in waiting if node not in fetched and all(control in walk.nodes for control in node.controls)
+    ]
     late = {user for node in groups for user in node.users() if user not in walk.nodes}
     operands = filter(None, (walk.q, walk.k, walk.v, walk.d_out))
     biases = walk.scores.biases if walk.scores else ()

@@ -123,13 +123,13 @@ def negated(walk: Walk, node: Node) -> Term:
 
 def added(walk: Walk, node: Node) -> Term:
     """A sum of terms, or scores and a bias."""
-    found = [walk.term(value) for value in node.inputs]
-    signs = (1.0, -1.0) if node.op == "Sub" else (1.0,) * len(found)
-    scored = [number for number, term in enumerate(found) if isinstance(term, Scores)]
-    if len(scored) == 1 and len(found) == 2:
+    terms_of_sum = [walk.term(value) for value in node.inputs]
+    signs = (1.0, -1.0) if node.op == "Sub" else (1.0,) * len(terms_of_sum)
+    scored = [number for number, term in enumerate(terms_of_sum) if isinstance(term, Scores)]
+    if len(scored) == 1 and len(terms_of_sum) == 2:
         return _with_bias(walk, node, scored[0], signs)
-    parts = [terms.scaled(term, sign) for term, sign in zip(found, signs) if term is not None]
-    return walk.known(node, terms.added(parts) if len(parts) == len(found) else None)
+    parts = [terms.scaled(term, sign) for term, sign in zip(terms_of_sum, signs) if term is not None]
+    return walk.known(node, terms.added(parts) if len(parts) == len(terms_of_sum) else None)
 
 
 def _with_bias(walk: Walk, node: Node, number: int, signs: Sequence[float]) -> Term:
@@ -197,8 +197,10 @@ def summed(walk: Walk, node: Node) -> Term | None:
     if not gone:
         return term
     if gone == "t":
-        found = walk.known(node, terms.summed(term))
-        return found if node.attrs.get("keep_dims") else found._replace(axes=found.axes.replace("1", ""))
+        summed_axes = walk.known(node, terms.summed(term))
+        return (
+            summed_axes if node.attrs.get("keep_dims") else summed_axes._replace(axes=summed_axes.axes.replace("1", ""))
+        )
     if not isinstance(term, Slope):
         raise walk.unknown(node)
     _take_bias_gradient(walk, node, term, gone)

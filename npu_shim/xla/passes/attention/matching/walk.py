@@ -151,12 +151,12 @@ class Walk:
         self.scores, self.soft = scores, node
         return scores.axes
 
-    def take_mask(self, found: Mask, drawn: tuple[int, ...]) -> None:
+    def take_mask(self, mask: Mask, drawn: tuple[int, ...]) -> None:
         """Notes the mask of dropout, of shape `drawn`; Miss if there is another already."""
-        if self.mask and (self.mask.draw is not found.draw or not close(self.mask.keep, found.keep)):
-            raise Miss("it has two dropouts, '%s' and '%s'" % (self.mask.draw.name, found.draw.name), found.draw)
-        self.mask, self.drawn = self.mask or found, drawn
-        self.include(found.nodes)
+        if self.mask and (self.mask.draw is not mask.draw or not close(self.mask.keep, mask.keep)):
+            raise Miss("it has two dropouts, '%s' and '%s'" % (self.mask.draw.name, mask.draw.name), mask.draw)
+        self.mask, self.drawn = self.mask or mask, drawn
+        self.include(mask.nodes)
 
     def require_factor(self, node: Node, slope: Slope, of_scores: float) -> None:
         """Miss if the gradient of the scores has other factors than the forward pass."""
@@ -269,8 +269,8 @@ def _renamed(
         wanted = known[number] if known else letters.get(letter, fresh)
         if letters.setdefault(letter, wanted) != wanted:
             return None
-    axes, result = ("".join(letters[letter] for letter in each) for each in (other.axes, product.result))
-    repeated = any(len(set(each)) < len(each) for each in (axes, result))
+    axes, result = ("".join(letters[letter] for letter in letters_of) for letters_of in (other.axes, product.result))
+    repeated = any(len(set(letters_of)) < len(letters_of) for letters_of in (axes, result))
     return None if repeated else (axes, result)
 
 

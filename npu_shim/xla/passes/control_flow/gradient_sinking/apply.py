@@ -33,20 +33,20 @@ def apply(graph_def: Any, view: View, sums: Iterable[Sum]) -> Any:
         view: the View of it.
         sums: of `plan.plan`.
     """
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    writer = _Writer(made, view)
-    for each in sums:
-        writer.write(each)
-    return made
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
+    writer = _Writer(copy, view)
+    for total in sums:
+        writer.write(total)
+    return copy
 
 
 class _Writer:
     """Adds lists and sums to a GraphDef."""
 
-    def __init__(self, made, view):
-        self._made, self._view = made, view
-        self._nodes = {node.name: node for node in made.node}
+    def __init__(self, graph_def, view):
+        self._made, self._view = graph_def, view
+        self._nodes = {node.name: node for node in graph_def.node}
         self._lists = {}  # tensor that is kept -> the list of its values in all steps, after the loop
 
     def write(self, each: Sum) -> None:
@@ -75,10 +75,10 @@ class _Writer:
             like = self._like(factor, gradient)
             name, port = output_of(factor.kept)
             if factor.is_popped:
-                made = self._instead(gradient.stacks[name], gradient, like)
+                rows = self._instead(gradient.stacks[name], gradient, like)
             else:
-                made = self._carried("%s/rows_%d" % (name, port), gradient.backward, factor.kept, like)
-            self._lists[factor.kept] = made
+                rows = self._carried("%s/rows_%d" % (name, port), gradient.backward, factor.kept, like)
+            self._lists[factor.kept] = rows
         return self._lists[factor.kept]
 
     def _instead(self, stack, gradient, like):

@@ -86,8 +86,8 @@ class View:
 
     def readers(self, name: str) -> list[Any]:
         """Returns the nodes that take a tensor of a node; what only waits for it is not one of them."""
-        found = map(self.nodes.__getitem__, self.consumers[name])
-        return [node for node in found if name in map(source_of, data(node))]
+        users = map(self.nodes.__getitem__, self.consumers[name])
+        return [node for node in users if name in map(source_of, data(node))]
 
     def gradient(self, condition: str) -> Gradient | None:
         """Returns the Gradient whose backward loop has the LoopCond of this name; None if there is none."""
@@ -127,7 +127,7 @@ class View:
         """Whether a loop is in no other and in no tf.cond; constants may enter an inner loop past the outer one."""
         own = self._loops[loop.enter.name][-1]
         around = [self._loops[node.name] for node in self.nodes.values() if node.op == "Enter"]
-        return not self._branches[loop.condition] and all(each == (own,) for each in around if each[-1] == own)
+        return not self._branches[loop.condition] and all(names == (own,) for names in around if names[-1] == own)
 
     def _together(self, forward, backward):
         stacks, sizes = {}, []
@@ -177,10 +177,10 @@ class _Counter(NamedTuple):
 
 def _loops_around(nodes: Mapping[str, Any]) -> dict[str, Collection[str]]:
     """Maps each node to the names of the loops that it is in, outermost first; takes them in topological order."""
-    found: dict[str, Any] = {}
+    loops: dict[str, Any] = {}
     for name, node in nodes.items():
-        around = next((found[source] for source in map(source_of, node.input) if source in found), ())
+        around = next((loops[source] for source in map(source_of, node.input) if source in loops), ())
         if node.op == "Enter":
             around = (*around, node.attr["frame_name"].s)
-        found[name] = around[:-1] if node.op == "Exit" else around
-    return found
+        loops[name] = around[:-1] if node.op == "Exit" else around
+    return loops

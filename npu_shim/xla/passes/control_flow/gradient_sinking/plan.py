@@ -69,7 +69,7 @@ def plan(view: View) -> list[Sum]:
         found = _sum(node, view) if node.op == "Exit" else None
         if found and _is_plain(found, view):
             groups[found.gradient.backward.condition].append(found)
-    return [each for group in groups.values() for each in _that_pay(group, view)]
+    return [total for group in groups.values() for total in _that_pay(group, view)]
 
 
 def _sum(node: Any, view: View) -> Sum | None:
@@ -83,7 +83,7 @@ def _sum(node: Any, view: View) -> Sum | None:
     if (enter.op, following.op) != ("Enter", "NextIteration") or add.op not in SUMS:
         return None
     used_by = (enter, [merge]), (merge, [switch]), (switch, [node, add]), (add, [following]), (following, [merge])
-    if any(set(view.consumers[each.name]) != {user.name for user in users} for each, users in used_by):
+    if any(set(view.consumers[factor.name]) != {user.name for user in users} for factor, users in used_by):
         return None
     gradient = view.gradient(view.source(switch.input[1]).name)
     added = [text for text in data(add) if text != switch.name + ":1"]
@@ -95,14 +95,14 @@ def _sum(node: Any, view: View) -> Sum | None:
 
 def _terms(texts: Iterable[str], gradient: Gradient, view: View) -> list[Any]:
     """The terms that tensors are sums of; empty if there are others among them."""
-    found = []
+    terms_found = []
     for text in texts:
         node = view.source(text)
         terms = _terms_of(node, gradient, view) if len(view.readers(node.name)) == 1 else []
         if not terms:
             return []
-        found += terms
-    return found
+        terms_found += terms
+    return terms_found
 
 
 def _terms_of(node: Any, gradient: Gradient, view: View) -> list[Any]:
@@ -143,15 +143,15 @@ def _behind(text: str, view: View, passes: Callable[[Any], bool]) -> Factor:
     return Factor(tensor_of(text), casts, is_popped=False)
 
 
-def _is_plain(found: Sum, view: View) -> bool:
+def _is_plain(candidate: Sum, view: View) -> bool:
     """Whether all shapes are known and every term has the shape and dtype of the sum: none is broadcast or rounded."""
-    total = view.tensor(found.exit.name)
-    for term in found.terms:
+    total = view.tensor(candidate.exit.name)
+    for term in candidate.terms:
         tensors = [view.tensor(factor.kept) for factor in term]
-        shapes = [each.shape for each in (total, *tensors)]
+        shapes = [tensor.shape for tensor in (total, *tensors)]
         if not all(shape.rank and shape.is_fully_defined() for shape in shapes):
             return False
-        dtype, *others = [factor.casts[-1] if factor.casts else each.dtype for factor, each in zip(term, tensors)]
+        dtype, *others = [factor.casts[-1] if factor.casts else tensor.dtype for factor, tensor in zip(term, tensors)]
         if set(others) - {dtype} or total.dtype not in (dtype, SUMMED_IN.get(dtype)) or dtype not in SUMMED_IN:
             return False
         if shapes[0].as_list() != [shape.as_list()[-1] for shape in shapes[1:]]:
@@ -163,7 +163,7 @@ def _that_pay(sums: Iterable[Sum], view: View) -> list[Sum]:
     """Those Sums of one gradient's loop that move fewer bytes after it, largest first."""
     chosen: list[Sum] = []
     kept: set[str] = set()
-    for each in sorted(sums, key=lambda found: (-_bytes([found.exit.name], view), found.exit.name)):
+    for each in sorted(sums, key=lambda total: (-_bytes([total.exit.name], view), total.exit.name)):
         new = each.fresh() - kept
         room = _bytes(each.gradient.stacks, view)
         if _bytes(new, view) <= _bytes([each.exit.name], view) and _bytes(kept | new, view) <= room:
@@ -175,4 +175,4 @@ def _that_pay(sums: Iterable[Sum], view: View) -> list[Sum]:
 def _bytes(texts: Iterable[str], view: View) -> int:
     """Bytes of tensors in one step; those of unknown size count as none."""
     tensors = map(view.tensor, texts)
-    return sum((each.shape.num_elements() or 0) * each.dtype.size for each in tensors)
+    return sum((tensor.shape.num_elements() or 0) * tensor.dtype.size for tensor in tensors)

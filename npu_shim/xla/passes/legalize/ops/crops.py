@@ -42,19 +42,19 @@ def crop(site: Site) -> Any:
     pixels = tf.cast(images, tf.float32)
     at = lambda rows, columns: _gathered(pixels, owners, rows, columns)  # noqa: E731
     if site.attr("method") == b"nearest":
-        made = at(_rounded(y), _rounded(x))
+        picked = at(_rounded(y), _rounded(x))
     else:
         u, v = y.share[:, :, tf.newaxis, tf.newaxis], x.share[:, tf.newaxis, :, tf.newaxis]
         top = at(y.low, x.low) + (at(y.low, x.high) - at(y.low, x.low)) * v
         bottom = at(y.high, x.low) + (at(y.high, x.high) - at(y.high, x.low)) * v
-        made = top + (bottom - top) * u
-    return tf.where_v2(inside[..., tf.newaxis], made, site.attr("extrapolation_value"))
+        picked = top + (bottom - top) * u
+    return tf.where_v2(inside[..., tf.newaxis], picked, site.attr("extrapolation_value"))
 
 
 def image_gradient(site: Site) -> Any:
     """Gradients of the images: each pixel sums those of the points it contributed to."""
     given, boxes, owners, _ = site.inputs
-    size = [int(each) for each in site.constant(3)]
+    size = [int(size_of_axis) for size_of_axis in site.constant(3)]
     y, x, inside = _axes(site, boxes, size, given.shape[1:3])
     u, v = y.share[:, :, tf.newaxis, tf.newaxis], x.share[:, tf.newaxis, :, tf.newaxis]
     if site.attr("method") == b"nearest":
@@ -64,8 +64,8 @@ def image_gradient(site: Site) -> Any:
         corners = [(y.low, x.low, (1 - v) * top), (y.low, x.high, v * top),
                    (y.high, x.low, (1 - v) * bottom), (y.high, x.high, v * bottom)]  # fmt: skip
     places = [_places(owners, rows, columns, size) for rows, columns, _ in corners]
-    places = tf.stack([tf.where_v2(inside, each, -1) for each in places], 3)  # the kernel's order of summation
-    rows = tf.reshape(tf.stack([each for _, _, each in corners], 3), [-1, size[3]])
+    places = tf.stack([tf.where_v2(inside, place, -1) for place in places], 3)  # the kernel's order of summation
+    rows = tf.reshape(tf.stack([corner for _, _, corner in corners], 3), [-1, size[3]])
     summed = sums.by_segment(rows, tf.reshape(places, [-1]), size[0] * size[1] * size[2])
     return tf.cast(tf.reshape(summed, size), site.attr("T"))
 
@@ -81,7 +81,7 @@ def box_gradient(site: Site) -> Any:
     along_y = (bottom_left - top_left) * (1 - v) + (bottom_right - top_right) * v
     along_x = (top_right - top_left) * (1 - u) + (bottom_right - bottom_left) * u
     weights = tf.where_v2(inside[..., tf.newaxis], given, 0)
-    along_y, along_x = (tf.reduce_sum(each * weights, 3) for each in (along_y, along_x))
+    along_y, along_x = (tf.reduce_sum(along * weights, 3) for along in (along_y, along_x))
     sides = [(along_y, y.by_first[:, :, tf.newaxis]), (along_x, x.by_first[:, tf.newaxis]),
              (along_y, y.by_second[:, :, tf.newaxis]), (along_x, x.by_second[:, tf.newaxis])]  # fmt: skip
     return tf.stack([tf.reduce_sum(change * by, [1, 2]) for change, by in sides], 1)
@@ -89,7 +89,7 @@ def box_gradient(site: Site) -> Any:
 
 def _axes(site, boxes, size, crop_size):
     """The _Axis of y and of x, and whether each point [n, height, width] is in the image."""
-    counts = [int(each) if each is not None else None for each in tuple(crop_size)]
+    counts = [int(size) if size is not None else None for size in tuple(crop_size)]
     if None in counts:
         raise site.refused("the size of its crops must be known when XLA compiles, it is %s" % counts)
     y, x = (_axis(boxes[:, k], boxes[:, k + 2], size[k + 1], counts[k]) for k in range(2))

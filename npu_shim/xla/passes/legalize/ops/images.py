@@ -15,7 +15,7 @@ def nearest_neighbor_gradient(site: Site) -> Any:
     """Each pixel of the small image sums the gradients of the pixels that copied it."""
     given, _ = site.inputs
     _, height, width, channels = given.shape.as_list()
-    size = [int(each) for each in site.constant(1)]
+    size = [int(size_of_axis) for size_of_axis in site.constant(1)]
     if None in (height, width):
         raise site.refused("its input has shape %s, expected height and width" % given.shape)
     if height % size[0] == width % size[1] == 0 and not site.attr("align_corners"):
@@ -44,11 +44,13 @@ def pool_with_places(site: Site) -> Any:
     _, height, width, channels = image.shape.as_list()
     if None in (height, width, channels):
         raise site.refused("its input has shape %s, expected height, width and channels" % image.shape)
-    window, strides = ([int(each) for each in site.proto.attr[name].list.i][1:3] for name in ("ksize", "strides"))
+    window, strides = (
+        [int(size_of_axis) for size_of_axis in site.proto.attr[name].list.i][1:3] for name in ("ksize", "strides")
+    )
     padding = site.attr("padding").decode()
     largest = tf.nn.max_pool2d(image, window, strides, padding)
     counts = largest.shape.as_list()[1:3]
-    before = [_padding(*each) if padding == "SAME" else 0 for each in zip((height, width), window, strides, counts)]
+    before = [_padding(*axis) if padding == "SAME" else 0 for axis in zip((height, width), window, strides, counts)]
     places = tf.zeros_like(largest, tf.int32)
     for row, column in reversed([(row, column) for row in range(window[0]) for column in range(window[1])]):
         rows, columns = (
@@ -57,9 +59,9 @@ def pool_with_places(site: Site) -> Any:
         )
         inside = ((rows >= 0) & (rows < height))[:, np.newaxis] & ((columns >= 0) & (columns < width))
         there = tf.gather(tf.gather(image, rows.clip(0, height - 1), axis=1), columns.clip(0, width - 1), axis=2)
-        found = tf.logical_and(tf.equal(there, largest), inside[:, :, np.newaxis])
+        is_place = tf.logical_and(tf.equal(there, largest), inside[:, :, np.newaxis])
         place = (rows[:, np.newaxis] * width + columns)[:, :, np.newaxis] * channels + np.arange(channels)
-        places = tf.where_v2(found, place.astype(np.int32), places)
+        places = tf.where_v2(is_place, place.astype(np.int32), places)
     if site.attr("include_batch_in_index"):
         places += _batch(image) * (height * width * channels)
     return [largest, tf.cast(places, site.attr("Targmax"))]

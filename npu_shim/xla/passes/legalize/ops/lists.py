@@ -35,7 +35,7 @@ def put(handle: Any, number: Any, value: Any) -> Any:
 def stacked(handle: Any, like: Any) -> Any:
     """Stacks a list's elements into one tensor, of the shape and dtype of the tensor `like`."""
     shape = like.shape.as_list()
-    made = tf.raw_ops.TensorListStack(
+    tensor_list_stack = tf.raw_ops.TensorListStack(
         input_handle=handle, element_shape=shape[1:], element_dtype=like.dtype, num_elements=shape[0]
     )
-    return tf.ensure_shape(made, shape)
+    return tf.ensure_shape(tensor_list_stack, shape)

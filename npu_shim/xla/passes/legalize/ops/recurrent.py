@@ -30,15 +30,15 @@ def forward(places: Sequence[int]) -> Callable[[Site], Any]:
         given = tf.reshape(tf.matmul(tf.reshape(x, [-1, inputs]), w[:inputs]) + b, [times, batch, 4 * cells])
         gates, like = lists.of(given), tf.zeros([times, batch, cells], x.dtype)
 
-        def step(time, cs, h, *made):
+        def step(time, cs, h, *tables):
             now = lists.get(gates, time, given[0]) + tf.matmul(h, w[inputs:])
             values = _cell(site, _split(now, places), cs, peepholes)
-            values = [tf.where_v2(time < tf.cast(steps, tf.int32), each, 0) for each in values]
-            return [time + 1, values[1], values[6], *(lists.put(*each) for each in zip(made, [time] * 7, values))]
+            values = [tf.where_v2(time < tf.cast(steps, tf.int32), value, 0) for value in values]
+            return [time + 1, values[1], values[6], *(lists.put(*placed) for placed in zip(tables, [time] * 7, values))]
 
         start = [tf.constant(0), cs, h, *(lists.empty(like) for _ in range(7))]
-        _, _, _, *made = tf_internals.functional_loop(lambda time, *_: time < times, step, start)
-        return [lists.stacked(each, like) for each in made]
+        _, _, _, *tables = tf_internals.functional_loop(lambda time, *_: time < times, step, start)
+        return [lists.stacked(table, like) for table in tables]
 
     return lowered
 
@@ -66,11 +66,11 @@ def gradient(places: Sequence[int]) -> Callable[[Site], Any]:
         peepholes, values, given = rest[:3], rest[4:11], rest[11:]
         times, batch, inputs, cells = _sizes(site, x, cs_first)
         cs_before = tf.concat([cs_first[tf.newaxis], values[1][:-1]], 0)
-        known = [lists.of(each) for each in (*values, *given, cs_before)]
+        known = [lists.of(value) for value in (*values, *given, cs_before)]
         weights = peepholes if site.attr("use_peephole") else None
 
         def step(time, cs_grad, h_grad, made):
-            at = [lists.get(each, time, cs_first) for each in known]
+            at = [lists.get(table, time, cs_first) for table in known]
             gates, cs_grad = _cell_gradient(at, cs_grad, h_grad, weights)
             running = time < tf.cast(steps, tf.int32)
             gates = tf.where_v2(running, tf.concat([gates[place] for place in places], 1), 0)
@@ -79,8 +79,8 @@ def gradient(places: Sequence[int]) -> Callable[[Site], Any]:
 
         like = tf.zeros([times, batch, 4 * cells], x.dtype)
         start = [tf.constant(times - 1), tf.zeros_like(cs_first), tf.zeros_like(h_first), lists.empty(like)]
-        _, cs_grad, h_grad, made = tf_internals.functional_loop(lambda time, *_: time >= 0, step, start)
-        gates = tf.reshape(lists.stacked(made, like), [times * batch, 4 * cells])
+        _, cs_grad, h_grad, table = tf_internals.functional_loop(lambda time, *_: time >= 0, step, start)
+        gates = tf.reshape(lists.stacked(table, like), [times * batch, 4 * cells])
         seen = tf.concat([x, tf.concat([h_first[tf.newaxis], values[6][:-1]], 0)], 2)
         x_grad = tf.reshape(tf.matmul(gates, w[:inputs], transpose_b=True), [times, batch, inputs])
         w_grad = tf.matmul(tf.reshape(seen, [times * batch, -1]), gates, transpose_a=True)
@@ -109,7 +109,7 @@ def _cell_gradient(at, cs_grad, h_grad, peepholes):
 
 def _peephole_gradients(gates, before, cs, peepholes, used):
     if not used:
-        return [tf.zeros_like(each) for each in peepholes]
+        return [tf.zeros_like(peephole) for peephole in peepholes]
     i, _, f, o = gates
     pairs = (i, before), (f, before), (o, cs)
     return [tf.reduce_sum(gate * tf.reshape(state, tf.shape(gate)), 0) for gate, state in pairs]

@@ -30,7 +30,7 @@ def update(count: int, names: Sequence[str], formula: Callable[..., list[Any]]) 
         variables, others = site.inputs[:count], dict(zip(names, site.inputs[count:]))
         gradient, indices = others.pop("grad"), others.pop("indices")
         if count + names.index("indices") in site.distinct:
-            rows = formula(site, [each.rows(indices) for each in variables], gradient, others)
+            rows = formula(site, [variable.rows(indices) for variable in variables], gradient, others)
             return [variable.write_rows(indices, new) for variable, new in zip(variables, rows) if new is not None]
         return _in_turns(site, variables, indices, lambda rows: formula(site, rows, gradient, others))
 

@@ -43,8 +43,8 @@ def with_holes(site: Site) -> Any:
     values = site.inputs[0]
     ordered, order, starts = duplicates.runs(values)
     first = tf.equal(starts, tf.range(values.shape[0]))
-    found = tf.where_v2(first, ordered, tf.cast(padding.HOLE, values.dtype))
-    return _outputs(site, found, duplicates.back(order, starts))
+    values_found = tf.where_v2(first, ordered, tf.cast(padding.HOLE, values.dtype))
+    return _outputs(site, values_found, duplicates.back(order, starts))
 
 
 def of_different(site: Site) -> Any:
@@ -55,15 +55,15 @@ def of_different(site: Site) -> Any:
 
 def with_counts(site: Site) -> Any:
     """Unique with the count of each value."""
-    found, places = tf.raw_ops.Unique(x=site.inputs[0])
-    return _outputs(site, found, places)
+    uniques, places = tf.raw_ops.Unique(x=site.inputs[0])
+    return _outputs(site, uniques, places)
 
 
-def _outputs(site: Site, found: Any, places: Any) -> list[Any]:
-    made = [found, tf.cast(places, site.attr("out_idx"))]
+def _outputs(site: Site, uniques: Any, places: Any) -> list[Any]:
+    outputs = [uniques, tf.cast(places, site.attr("out_idx"))]
     if "WithCounts" in site.proto.op:
-        made.append(tf.math.unsorted_segment_sum(tf.ones_like(made[1]), places, tf.size(found)))
-    return made
+        outputs.append(tf.math.unsorted_segment_sum(tf.ones_like(outputs[1]), places, tf.size(uniques)))
+    return outputs
 
 
 def with_sizes(graph_def: Any) -> Any:
@@ -71,17 +71,17 @@ def with_sizes(graph_def: Any) -> Any:
     opened = [node for node in graph_def.node if node.op in UNIQUE and node.name.rpartition("/")[2] == OPEN]
     if not opened:
         return graph_def
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
     for node in opened:
         scope = node.name[: -len(OPEN)]
         taken = [(node.name, tf.as_dtype(node.attr["T"].type)), (scope + COUNT, tf.int32)]
-        for user in made.node:
+        for user in copy.node:
             for number, text in enumerate(user.input):
                 if text == node.name:
                     user.input[number] = scope + "sized/there"
-        made.node.extend(subgraphs.nodes(scope + "sized/", taken, _there, "values"))
-    return made
+        copy.node.extend(subgraphs.nodes(scope + "sized/", taken, _there, "values"))
+    return copy
 
 
 def _there(values: Any, count: Any) -> None:

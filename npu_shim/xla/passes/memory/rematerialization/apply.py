@@ -35,20 +35,20 @@ def apply(graph_def: Any, step: Step, regions: Iterable[Region]) -> Any:
         groups[region.trigger].append(region)
     if not groups:
         return graph_def
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    writer = _Writer(made, step)
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
+    writer = _Writer(copy, step)
     for trigger, together in groups.items():
         writer.write(trigger, together)
-    return made
+    return copy
 
 
 class _Writer:
     """Adds copies to a GraphDef."""
 
-    def __init__(self, made, step):
-        self._made, self._step = made, step
-        self._nodes = {node.name: node for node in made.node}
+    def __init__(self, graph_def, step):
+        self._made, self._step = graph_def, step
+        self._nodes = {node.name: node for node in graph_def.node}
 
     def write(self, trigger, regions):
         """Adds one barrier for the regions of a trigger, their copies behind it, and their readers' new inputs."""
@@ -80,8 +80,8 @@ class _Writer:
 
     def _rewire(self, reader, tensor, text):
         node = self._nodes[self._step.nodes[reader].name]
-        for number, each in enumerate(self._step.nodes[reader].inputs):
-            if each == tensor:
+        for number, value in enumerate(self._step.nodes[reader].inputs):
+            if value == tensor:
                 node.input[number] = text
 
 
@@ -117,7 +117,7 @@ def _normalised(node, inputs):
             result = (tf.cast(given["x"], wide) - mean) * spread * scale + offset
         tf.identity(tf.cast(result, low, name=name + "/low"), name=name)
     places = {tensor.op.name: texts[key] for key, tensor in given.items()}
-    made = [each for each in graph.as_graph_def().node if each.name not in places]
-    for each in made:
-        each.input[:] = [places.get(text, text) for text in each.input]
-    return made
+    nodes = [node for node in graph.as_graph_def().node if node.name not in places]
+    for node_of_step in nodes:
+        node_of_step.input[:] = [places.get(text, text) for text in node_of_step.input]
+    return nodes

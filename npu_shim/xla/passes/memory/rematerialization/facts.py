@@ -75,7 +75,7 @@ def _flops(node: Op, sizes: Sequence[tuple[int, ...] | None]) -> int:
         node: a product.
         sizes: of its inputs and of its result.
     """
-    known = [each for each in sizes if each is not None]
+    known = [size for size in sizes if size is not None]
     if len(known) < len(sizes):
         return 0
     first, result = known[0], known[-1]  # tf.einsum may have one input

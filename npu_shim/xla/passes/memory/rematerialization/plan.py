@@ -77,13 +77,13 @@ class _Planner:
         self._forced: set[Tensor] = set()  # kept because a later stage starts from it
 
     def regions(self) -> list[Region]:
-        found = []
+        regions = []
         for group in self._groups():
             region = self._region(group)
             if region is not None:
-                found.append(region)
+                regions.append(region)
                 self._forced.update(region.kept)
-        return found + (self._variables() if self._for_memory else [])
+        return regions + (self._variables() if self._for_memory else [])
 
     def _late_uses(self) -> dict[Tensor, list[int]]:
         """Tensor of the forward pass -> its readers in the backward pass."""
@@ -172,14 +172,14 @@ class _Planner:
 
     def _variables(self) -> list[Region]:
         """Casts of variables for products of the backward pass: the variable itself is there anyway."""
-        step, found = self._step, []
+        step, regions = self._step, []
         for tensor, readers in sorted(self._late.items()):
             node = step.nodes[tensor[0]]
             served = self._served(tensor)
             if node.op == "Cast" and step.op(node.inputs[0][0]) == "ReadVariableOp" and len(served) == len(readers):
                 region = self._placed({tensor}, [(reader, tensor) for reader in served], step.bytes(tensor))
-                found += [region] if region else []
-        return found
+                regions += [region] if region else []
+        return regions
 
     def _comes_again_by_itself(self, tensor: Tensor) -> bool:
         """Whether XLA computes a value again for each reader: what is light and no kernel reads from memory."""
@@ -233,8 +233,8 @@ class _Planner:
         """What readers wait for in the backward pass: the latest product that cannot depend on one of them."""
         step = self._step
         first = min(step.times[reader] for reader in readers)
-        found = [trigger for trigger in map(self._trigger, sorted(set(readers))) if trigger is not None]
-        before = {trigger for trigger in found if step.stages[trigger[0]] <= first}
+        triggers = [trigger for trigger in map(self._trigger, sorted(set(readers))) if trigger is not None]
+        before = {trigger for trigger in triggers if step.stages[trigger[0]] <= first}
         latest = sorted(before, key=lambda t: (-step.stages[t[0]], t))
         return next((trigger for trigger in latest if not step.depends(trigger[0], readers)), None)
 

@@ -100,13 +100,13 @@ class Step:
         wanted = set(others)
         first, ahead, seen = min(wanted), [place], set()
         while ahead:
-            each = ahead.pop()
-            if each in wanted:
+            number = ahead.pop()
+            if number in wanted:
                 return True
-            if each not in seen and each > first:  # what a node takes has an earlier place
-                seen.add(each)
-                ahead += [source for source, _ in self.nodes[each].inputs]
-                ahead += self.nodes[each].waits
+            if number not in seen and number > first:  # what a node takes has an earlier place
+                seen.add(number)
+                ahead += [source for source, _ in self.nodes[number].inputs]
+                ahead += self.nodes[number].waits
         return False
 
     def _times(self) -> list[int]:

@@ -16,58 +16,58 @@ INT32, UINT8 = tf.int32.as_datatype_enum, tf.uint8.as_datatype_enum
 SHAPES = ("output_shapes", "_output_shapes")  # attributes that repeat what follows from the inputs
 
 
-def apply(graph_def: Any, views: Mapping[str, View], found: Found) -> Any:
+def apply(graph_def: Any, views: Mapping[str, View], values: Found) -> Any:
     """Returns a GraphDef without Optionals.
 
     Args:
         graph_def: the graph.
         views: the graph and its functions.
-        found: what `places.find` returned.
+        values: what `places.find` returned.
     """
     library = dict.fromkeys(name for name in views if name != GRAPH)
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    told, defined = called_by_name(graph_def), {each.signature.name: each for each in made.library.function}
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
+    told, defined = called_by_name(graph_def), {function.signature.name: function for function in copy.library.function}
     for name, view in views.items():
         flat = tf.GraphDef(versions=graph_def.versions, library=told)
         for node in view.graph_def.node:
-            flat.node.extend(_rewritten(name, node, library, found))
+            flat.node.extend(_rewritten(name, node, library, values))
         if name == GRAPH:
-            del made.node[:]
-            made.node.extend(flat.node)
+            del copy.node[:]
+            copy.node.extend(flat.node)
             continue
         function = defined[name]
         function.CopyFrom(bodies.as_function(function, flat))
         texts = [*view.arguments, *view.results]
         for argument, text in zip([*function.signature.input_arg, *function.signature.output_arg], texts):
-            held = found.places.get(slot_of(name, text))
+            held = values.places.get(slot_of(name, text))
             if held is not None:
                 argument.CopyFrom(type(argument)(name=argument.name, type=_number(held)))
         function.arg_attr.clear()
-    return made
+    return copy
 
 
-def _rewritten(name, node, library, found):
+def _rewritten(name, node, library, values):
     """The nodes that replace one node."""
-    own, inside = found.places.get(slot_of(name, node.name)), found.inside.get(slot_of(name, node.name))
-    made = tf.NodeDef()
-    made.CopyFrom(node)
+    own, inside = values.places.get(slot_of(name, node.name)), values.inside.get(slot_of(name, node.name))
+    copy = tf.NodeDef()
+    copy.CopyFrom(node)
     if node.op == "OptionalNone":
-        return _zeros(made, own)
+        return _zeros(copy, own)
     if node.op == "OptionalFromValue":
-        return [_identity(made, own)] if inside in (None, own) else _packed(made, inside, own)
+        return [_identity(copy, own)] if inside in (None, own) else _packed(copy, inside, own)
     if node.op == "OptionalGetValue":
-        place = found.places[slot_of(name, node.input[0])]
-        return [_identity(made, place)] if inside in (None, place) else _unpacked(made, inside)
+        place = values.places[slot_of(name, node.input[0])]
+        return [_identity(copy, place)] if inside in (None, place) else _unpacked(copy, inside)
     kind = functions.kind_of(node, library)
     if kind is not None:
-        _retype_call(name, made, kind, found.places)
+        _retype_call(name, copy, kind, values.places)
     elif "TensorList" in node.op:
-        return _list(name, made, found.places)
+        return _list(name, copy, values.places)
     elif own is not None and "T" in node.attr:  # what only forwards
-        made.attr["T"].type = _number(own)
-        made.ClearField("experimental_type")
-    return [made]
+        copy.attr["T"].type = _number(own)
+        copy.ClearField("experimental_type")
+    return [copy]
 
 
 def _identity(node, held):
@@ -89,8 +89,8 @@ def _as(node, op, inputs, **types):
 def _zeros(node, held):
     dims = _constant(node.name + "/npu_shim_dims", tf.make_tensor_proto(held.shape.as_list(), tf.int32))
     zero = _constant(node.name + "/npu_shim_zero", tf.make_tensor_proto(held.dtype.as_numpy_dtype(0), held.dtype))
-    made = _as(node, "Fill", [dims.name, zero.name, *node.input], T=_number(held), index_type=INT32)
-    return [dims, zero, made]
+    filled = _as(node, "Fill", [dims.name, zero.name, *node.input], T=_number(held), index_type=INT32)
+    return [dims, zero, filled]
 
 
 def _packed(node, value, place):
@@ -116,8 +116,8 @@ def _unpacked(node, value):
     part = _as(tf.NodeDef(name=scope + "part"), "Slice", [taken, begin.name, size.name], T=UINT8, Index=INT32)
     flat = _as(tf.NodeDef(name=scope + "shaped"), "Reshape", [part.name, shape.name], T=UINT8, Tshape=INT32)
     bits = _as(tf.NodeDef(name=scope + "bits"), "Bitcast", [flat.name], T=UINT8, type=stored.as_datatype_enum)
-    made = _as(node, "Cast", [bits.name, *waits], SrcT=stored.as_datatype_enum, DstT=_number(value))
-    return [begin, size, shape, part, flat, bits, made]
+    cast = _as(node, "Cast", [bits.name, *waits], SrcT=stored.as_datatype_enum, DstT=_number(value))
+    return [begin, size, shape, part, flat, bits, cast]
 
 
 def _stored(value):
@@ -126,10 +126,10 @@ def _stored(value):
 
 
 def _constant(name, tensor):
-    made = tf.NodeDef(name=name, op="Const")
-    made.attr["value"].tensor.CopyFrom(tensor)
-    made.attr["dtype"].type = tensor.dtype
-    return made
+    node = tf.NodeDef(name=name, op="Const")
+    node.attr["value"].tensor.CopyFrom(tensor)
+    node.attr["dtype"].type = tensor.dtype
+    return node
 
 
 def _retype_call(name, node, kind, values):
@@ -140,9 +140,9 @@ def _retype_call(name, node, kind, values):
         held = taken[1:] if kind == functions.BRANCH else taken
         if attr == "Tout":
             held = [values.get(slot_of(name, "%s:%d" % (node.name, port))) for port in range(len(types))]
-        for number, each in enumerate(held[: len(types)]):
-            if each is not None:
-                types[number] = _number(each)
+        for number, value in enumerate(held[: len(types)]):
+            if value is not None:
+                types[number] = _number(value)
     for attr in SHAPES:
         if attr in node.attr:
             del node.attr[attr]

@@ -26,14 +26,14 @@ class _Site(NamedTuple):
 
 def taken(views: Mapping[str, View]) -> dict[tuple[str, str], str]:
     """Returns (name of a View, name of an OptionalGetValue) -> the tensor that it takes, by its name in the copy."""
-    origins, found = Origins(views), {}
+    origins, taken_by = Origins(views), {}
     for name, view in views.items():
         for node in view.graph_def.node:
             if node.op == "OptionalGetValue" and not is_variant(view, node.name):
                 origin = origins.of(name, node.input[0])
                 if origin is not None:
-                    found[name, node.name] = views[origin[0]].inlined(origins.value(*origin))
-    return found
+                    taken_by[name, node.name] = views[origin[0]].inlined(origins.value(*origin))
+    return taken_by
 
 
 class Origins:

@@ -102,7 +102,7 @@ class _Places:
         for slot, (outer, wanted) in self._taken.items():
             origin = origins.of(outer[0], "%s:%d" % outer[1:3])
             candidates = held[self._root(outer)] if origin is None else {_known(self._put[(*origin, 0, 0)])}
-            fitting = [each for each in candidates if _fits(each, wanted)]
+            fitting = [candidate for candidate in candidates if _fits(candidate, wanted)]
             if len(fitting) != 1:
                 raise _refused(slot, "of shape %s, and which of %d values it is is not known" % (
                     wanted.shape, len(candidates)))  # fmt: skip
@@ -121,15 +121,15 @@ class _Places:
         elif node.op in LIST_OPS:
             self._read_list(name, view, node, own, taken)
         elif node.op in FORWARDS or node.op == "Switch":
-            forwarded = [each for each in taken if each is not None]
+            forwarded = [place for place in taken if place is not None]
             other = [slot_of(name, node.name + ":1")] if node.op == "Switch" else []
             self._join(*forwarded, *([own, *other] if forwarded else []))
         else:
-            self._foreign.update((each, node.op) for each in taken if each is not None)
+            self._foreign.update((place, node.op) for place in taken if place is not None)
 
     def _read_call(self, name, node, own, taken):
         kind = functions.kind_of(node, self._library)
-        names = [each for each in functions.called(node, self._library) if each in self._library]
+        names = [name for name in functions.called(node, self._library) if name in self._library]
         for number, callee in enumerate(names):
             body = self._views[callee]
             for slot, argument in zip(taken[1:] if kind == functions.BRANCH else taken, body.arguments):
@@ -163,7 +163,7 @@ class _Places:
                 self._taken[own] = outer, kept
 
     def _read_list(self, name, view, node, own, taken):
-        handles = [each for each in taken[:1] if each is not None]
+        handles = [place for place in taken[:1] if place is not None]
         if is_variant(view, node.name) and node.op != "TensorListGetItem":
             self._foreign[own] = node.op  # a handle is no Optional
             self._join(own, *handles)
@@ -174,7 +174,7 @@ class _Places:
         elif node.op == "TensorListPopBack":
             self._join(element(own), slot_of(name, node.name + ":1"))
         elif node.op not in ("EmptyTensorList", "TensorListLength"):
-            self._foreign.update((element(each), node.op) for each in [own, *handles])
+            self._foreign.update((element(handle), node.op) for handle in [own, *handles])
 
     def _join(self, *slots):
         """Makes slots one class, and so their elements if they are lists."""
@@ -211,7 +211,7 @@ def _fits(value, wanted):
 
 def _common(values):
     """The Value of a place for several; for none, which nobody takes, a number."""
-    shaped = [Value(each.dtype, tf.TensorShape(each.shape)) for each in values]
+    shaped = [Value(value.dtype, tf.TensorShape(value.shape)) for value in values]
     if len(shaped) > 1:
-        return Value(tf.uint8, tf.TensorShape([max(each.bytes for each in shaped)]))
+        return Value(tf.uint8, tf.TensorShape([max(value.bytes for value in shaped)]))
     return shaped[0] if shaped else Value(tf.float32, tf.TensorShape([]))

@@ -58,7 +58,7 @@ def called_by_name(graph_def: Any) -> Any:
     every = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
     ops = {node.op for nodes in every for node in nodes}
     library = tf.GraphDef().library
-    library.function.extend(each for each in graph_def.library.function if each.signature.name in ops)
+    library.function.extend(function for function in graph_def.library.function if function.signature.name in ops)
     return library
 
 
@@ -89,7 +89,7 @@ class _Copy:
 
     def __init__(self, graph_def: Any, equal: Mapping[tuple[str, str], str]) -> None:
         self._equal = equal
-        library = {each.signature.name: each for each in graph_def.library.function}
+        library = {function.signature.name: function for function in graph_def.library.function}
         names = bodies.callers_first(graph_def, lambda node: True)
         self._library = {name: library[name] for name in names}
         told = called_by_name(graph_def)
@@ -97,7 +97,7 @@ class _Copy:
         self.arguments: dict[str, tuple[str, ...]] = {GRAPH: ()}
         self.results: dict[str, tuple[str, ...]] = {GRAPH: ()}
         for name in names:
-            self.arguments[name] = tuple(each.name for each in library[name].signature.input_arg)
+            self.arguments[name] = tuple(argument.name for argument in library[name].signature.input_arg)
             self.results[name] = tuple(bodies.results(library[name], told))
         self.calls = {
             name: frozenset(node.name for node in flat.node if self._callees(node)) for name, flat in self.flats.items()
