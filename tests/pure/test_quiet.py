@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from npu_shim import cli
-from npu_shim.cli.scripts import run
+from npu_shim.cli.scripts import arguments, run
 from npu_shim.compat import quiet
 from npu_shim.rewriter.errors import ConfigError
 
@@ -98,8 +98,8 @@ def test_without_a_command_there_is_help(capsys, monkeypatch):
 
 
 def test_an_option_that_stands_alone():
-    assert run.split(["--verbose", "--engine", "session", "a.py", "--verbose"], run.OPTIONS) == (
+    assert arguments.split("run", ["--verbose", "--engine", "session", "a.py", "--verbose"], run.OPTIONS) == (
         [("--verbose", ""), ("--engine", "session")], ["a.py", "--verbose"],
     )  # fmt: skip
     with pytest.raises(ConfigError, match="--verbose takes no value, got '2'"):
-        run.split(["--verbose=2", "a.py"], run.OPTIONS)
+        arguments.split("run", ["--verbose=2", "a.py"], run.OPTIONS)

@@ -7,6 +7,7 @@ import json
 import re
 from typing import Any
 
+from npu_shim.cli.graphs import HELP
 from npu_shim.cli.graphs.plan import OPTIONS, add_precision_arguments, names
 from npu_shim.rewriter.errors import ConfigError
 
@@ -18,8 +19,7 @@ SHAPES = re.compile(r"^(?P<name>[^=]+)=(?P<sizes>\d*(,\d+)*)$")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.add_argument("graph", metavar="GRAPH", help="a training graph: .pb, .pbtxt or .meta, or with .gz; a "
-                        "SavedModel; or a checkpoint with its .meta")  # fmt: skip
+    parser.add_argument("graph", metavar="GRAPH", help=HELP)
     add_step_arguments(parser)
     parser.add_argument("--device", metavar="D", help="CPU or GPU; for a CPU, float32's kernels compute float16")
     parser.add_argument("--out", metavar="DIR", required=True, help="a new or empty folder")

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Any, Iterable, Sequence
 
+from npu_shim.cli.graphs import HELP
 from npu_shim.cli.graphs.plan import names
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Property, Watch
@@ -25,8 +26,7 @@ What is made of a graph, in the order in which it happens; this page is `npu-shi
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.add_argument("graph", metavar="GRAPH", nargs="?", help="a graph: .pb, .pbtxt or .meta, or with .gz; a "
-                        "SavedModel; or a checkpoint with its .meta")  # fmt: skip
+    parser.add_argument("graph", metavar="GRAPH", nargs="?", help=HELP)
     parser.add_argument("--fetches", metavar="A,B", default="", help="tensors and operations that are fetched or run")
     parser.add_argument("--passes", metavar="a,b", default=ALL, help="passes to run, in this order; a pipeline's name "
                         "stands for all of its passes; default: all")  # fmt: skip

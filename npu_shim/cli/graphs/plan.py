@@ -7,6 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
+from npu_shim.cli.graphs import HELP
 from npu_shim.distributed.collectives import in_graph
 from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter.errors import ConfigError, nearest, one_of
@@ -26,8 +27,7 @@ ALONE = {"engine": ("json", "html", "explain", "diff", "write"), "diff": ("json"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.add_argument("graph", metavar="GRAPH", help="a graph: .pb, .pbtxt or .meta, also followed by .gz; a "
-                        "SavedModel; or a checkpoint with its .meta")  # fmt: skip
+    parser.add_argument("graph", metavar="GRAPH", help=HELP)
     parser.add_argument("--fetches", metavar="A,B", default="", help="tensors and operations that are fetched or run")
     parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors that are fed; placeholders need no name")
     add_precision_arguments(parser)

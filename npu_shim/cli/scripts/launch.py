@@ -9,25 +9,37 @@ import sys
 from typing import Mapping, Sequence
 
 from npu_shim.cli import pages
+from npu_shim.cli.scripts import arguments
 from npu_shim.cli.scripts import run as running
+from npu_shim.cli.scripts.arguments import Option
 from npu_shim.distributed.job import description, rank_table
 from npu_shim.distributed.launcher import layout, workers
 from npu_shim.options import engine
 from npu_shim.options.entrances import forced
-from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.errors import ConfigError
 
 COUNT, HOSTS, INDEX, PORT, GRACE = "-n", "--hosts", "--host-index", "--port", "--grace"
-# option -> what is expected behind it
-OPTIONS = {
-    COUNT: "a number of workers",
-    HOSTS: "the names of the hosts, H1,H2",
-    INDEX: "this host's number in --hosts, from 0",
-    PORT: "the number of a port",
-    GRACE: "a number of seconds",
-    **running.OPTIONS,
-}
-OF_THE_FIRST = (running.REPORT, running.CALIBRATE)  # rank 0 writes for all: the ranks' graphs are the same
 SECONDS = 10  # of grace
+OPTIONS = {
+    COUNT: Option(
+        "a number of workers", "N", "how many workers, over all hosts; without it one for each GPU of this host, or "
+        "for each device of the rank table that RANK_TABLE_FILE names",
+    ),
+    HOSTS: Option(
+        "the names of the hosts, H1,H2", "H1,H2", "the hosts, by the names at which they reach each other; the same "
+        "command runs on each of them, with the host's number",
+    ),
+    INDEX: Option("this host's number in --hosts, from 0", "I", "this host's number in --hosts, from 0"),
+    PORT: Option(
+        "the number of a port", "P", "rank R listens on port P + R; with several hosts from %d on, or NPU_SHIM_PORT; "
+        "on one host, where it is not given, on free ports" % description.FIRST_PORT,
+    ),
+    GRACE: Option(
+        "a number of seconds", "S", "seconds that the others have to end when one has failed, default %d" % SECONDS
+    ),
+    **running.OPTIONS,
+}  # fmt: skip
+OF_THE_FIRST = (running.REPORT, running.CALIBRATE)  # rank 0 writes for all: the ranks' graphs are the same
 PORTS = range(1, 65536)
 
 
@@ -36,32 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
         "npu-shim launch -n N [OPTIONS] SCRIPT ARGS...   or   npu-shim launch -n N [OPTIONS] -m MODULE ARGS..."
     )
-    parser.add_argument(
-        COUNT, metavar="N", help="how many workers, over all hosts; without it one for each GPU of this host, or for "
-        "each device of the rank table that RANK_TABLE_FILE names",
-    )  # fmt: skip
-    parser.add_argument(
-        HOSTS, metavar="H1,H2", help="the hosts, by the names at which they reach each other; the same command runs on "
-        "each of them, with the host's number",
-    )  # fmt: skip
-    parser.add_argument(INDEX, metavar="I", help="this host's number in --hosts, from 0")
-    parser.add_argument(
-        PORT, metavar="P", help="rank R listens on port P + R; with several hosts from %d on, or NPU_SHIM_PORT; on one "
-        "host, where it is not given, on free ports" % description.FIRST_PORT,
-    )  # fmt: skip
-    parser.add_argument(
-        GRACE, metavar="S", help="seconds that the others have to end when one has failed, default %d" % SECONDS
-    )
-    running.add_options(parser)
+    arguments.describe(parser, OPTIONS)
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the script in this host's workers; returns 0, or the exit status of the worker that failed first."""
-    if not isinstance(argv, list):
-        raise ConfigError("npu-shim launch needs a SCRIPT, or -m MODULE")
-    given, argv = running.split(argv, OPTIONS)
+    given, argv = arguments.split("launch", argv, OPTIONS)
     options = dict(given)
-    _check_script(argv)
+    _check_script(argv[0])
     _check_passed_on(given)
     places, index = _places(options)
     gpus = _gpus(places, index)
@@ -88,15 +82,10 @@ def _tell(failure: workers.Failure) -> int:
     return failure.status if failure.status > 0 else 128 - failure.status
 
 
-def _check_script(argv: Sequence[str]) -> None:
+def _check_script(script: str) -> None:
     """Finds now what every worker would find."""
-    if not argv or list(argv) == ["-m"]:
-        raise ConfigError("npu-shim launch needs a SCRIPT, or -m MODULE")
-    script = argv[0]
     if script == "-":
         raise ConfigError("npu-shim launch needs a SCRIPT in a file: several workers cannot read one standard input")
-    if script.startswith("-") and script != "-m":
-        raise ConfigError("npu-shim launch has no option '%s'%s" % (script, nearest(script, list(OPTIONS))))
     if script != "-m" and not os.path.isfile(script):
         reason = os.strerror(errno.EISDIR if os.path.isdir(script) else errno.ENOENT)
         raise ConfigError("script '%s' cannot be read: %s" % (script, reason))
@@ -106,14 +95,14 @@ def _places(options: Mapping[str, str]) -> tuple[list[layout.Place], int]:
     """Returns the Place of each rank, and the number of this host."""
     hosts = options[HOSTS].split(",") if HOSTS in options else []
     if not all(hosts):
-        raise ConfigError("%s is '%s', expected %s" % (HOSTS, options[HOSTS], OPTIONS[HOSTS]))
+        raise ConfigError("%s is '%s', expected %s" % (HOSTS, options[HOSTS], OPTIONS[HOSTS].expected))
     if COUNT in options:
         places = layout.places(_count(options[COUNT]), hosts or [description.ONE_HOST])
     else:
         places = _places_without_count(hosts)
     known = list(dict.fromkeys(place.host for place in places))
     if INDEX not in options and len(known) > 1:
-        raise ConfigError("%d hosts (%s) need %s, %s" % (len(known), ",".join(known), INDEX, OPTIONS[INDEX]))
+        raise ConfigError("%d hosts (%s) need %s, %s" % (len(known), ",".join(known), INDEX, OPTIONS[INDEX].expected))
     index = options.get(INDEX, "0")
     if not index.isdigit() or int(index) >= len(known):
         raise ConfigError("%s is '%s', expected a number from 0 to %d" % (INDEX, index, len(known) - 1))
@@ -127,7 +116,7 @@ def _places_without_count(hosts: Sequence[str]) -> list[layout.Place]:
         return layout.of_hosts(table.hosts)
     gpus = len(layout.visible_gpus(os.environ))
     if not gpus or len(hosts) > 1:
-        raise ConfigError("npu-shim launch needs %s N, %s" % (COUNT, OPTIONS[COUNT]))
+        raise ConfigError("npu-shim launch needs %s N, %s" % (COUNT, OPTIONS[COUNT].expected))
     return layout.places(gpus, hosts or [description.ONE_HOST])
 
 
@@ -173,12 +162,12 @@ def _passed_on(given: Sequence[tuple[str, str]], place: layout.Place) -> list[st
     """The options of `npu-shim run` for one worker."""
     all_of_it = place.rank == 0
     passed = [each for each in given if each[0] in running.OPTIONS and (all_of_it or each[0] not in OF_THE_FIRST)]
-    return ["%s=%s" % each if running.OPTIONS[each[0]] else each[0] for each in passed]
+    return ["%s=%s" % each if running.OPTIONS[each[0]].expected else each[0] for each in passed]
 
 
 def _count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
-        raise ConfigError("%s is '%s', expected %s, 1 or more" % (COUNT, text, OPTIONS[COUNT]))
+        raise ConfigError("%s is '%s', expected %s, 1 or more" % (COUNT, text, OPTIONS[COUNT].expected))
     return int(text)
 
 
@@ -188,5 +177,5 @@ def _number(text: str, option: str) -> float:
     except ValueError:
         number = -1
     if not 0 <= number < float("inf"):
-        raise ConfigError("%s is '%s', expected %s" % (option, text, OPTIONS[option]))
+        raise ConfigError("%s is '%s', expected %s" % (option, text, OPTIONS[option].expected))
     return number

@@ -14,28 +14,53 @@ import tempfile
 import threading
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
+from npu_shim.cli.scripts import arguments
+from npu_shim.cli.scripts.arguments import Option
 from npu_shim.compat import quiet
 from npu_shim.options import engine, table
 from npu_shim.options.entrances import forced
 from npu_shim.options.reports import requests
-from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.errors import ConfigError
 
 MODE, ENGINE, REPORT, CALIBRATE, SET, JAX = (
     requests.MODE, requests.ENGINE, requests.REPORT, requests.CALIBRATE, requests.SET, "--jax",
 )  # fmt: skip
 SCALE = "--loss-scale"
 VERBOSE = "--verbose"
-# option -> what is expected behind it
 OPTIONS = {
-    MODE: "a precision mode, or auto",
-    SCALE: "auto, off or a number of at least 1",
-    ENGINE: "one of " + ", ".join(engine.ENGINES),
-    JAX: "the path of an interpreter with JAX",
-    REPORT: "the name of a file",
-    CALIBRATE: "a number of training steps",
-    SET: "KEY=VALUE",
-    VERBOSE: "",  # nothing
-}
+    MODE: Option(
+        "a precision mode, or auto", "MODE", "the precision mode of every session, whatever its config says: a mode of "
+        "precision_mode or precision_mode_v2, or auto: bfloat16 where the device has it, else float16",
+    ),
+    SCALE: Option(
+        "auto, off or a number of at least 1", "S", "in modes with float16, for optimizers of scripts that scale no "
+        "losses themselves: auto (default) scales them dynamically, a number by that factor, off not at all",
+    ),
+    ENGINE: Option(
+        "one of " + ", ".join(engine.ENGINES), "E", "what runs the training steps of sessions that name no engine "
+        "themselves: auto (default), session or pjrt; as NPU_SHIM_ENGINE",
+    ),
+    JAX: Option(
+        "the path of an interpreter with JAX", "PYTHON", "an interpreter with JAX, for the engine's worker where this "
+        "one has none; as NPU_SHIM_JAX",
+    ),
+    REPORT: Option(
+        "the name of a file", "OUT.html", "write a page about each graph that the script trains or evaluates: what "
+        "runs in low precision, what does not, and why",
+    ),
+    CALIBRATE: Option(
+        "a number of training steps", "N", "measure the ranges of the tensors of the first N training steps; say at "
+        "the end what leaves float16, what is lost below it, and what to change",
+    ),
+    SET: Option(
+        "KEY=VALUE", "KEY=VALUE", "an option that overrides that of every session's own config, as a key of "
+        "NpuOptimizer's parameter_map; KEY= removes it; may be given several times; as NPU_SHIM_OPTIONS",
+    ),
+    VERBOSE: Option(
+        "", "", "show all that TensorFlow says: which names of TensorFlow 1 it calls deprecated, and what it logs as "
+        "it is loaded; as NPU_SHIM_VERBOSE=1",
+    ),
+}  # fmt: skip
 NO_REQUESTS = ((ENGINE, "auto"), (ENGINE, "session"))  # what sessions do that nothing reaches
 
 
@@ -45,56 +70,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "npu-shim run [OPTIONS] SCRIPT ARGS...   or   npu-shim run [OPTIONS] -m MODULE ARGS...   or   "
         "npu-shim run [OPTIONS] - ARGS..."
     )
-    add_options(parser)
+    arguments.describe(parser, OPTIONS)
     parser.add_argument(
         "script", metavar="SCRIPT", nargs="?", help="a Python file, - for standard input, or -m and a module's name"
     )
     parser.set_defaults(script=None)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Describes the options, for help only."""
-    parser.add_argument(
-        MODE, metavar="MODE", help="the precision mode of every session, whatever its config says: a mode of "
-        "precision_mode or precision_mode_v2, or auto: bfloat16 where the device has it, else float16",
-    )  # fmt: skip
-    parser.add_argument(
-        SCALE, metavar="S", help="in modes with float16, for optimizers of scripts that scale no losses themselves: "
-        "auto (default) scales them dynamically, a number by that factor, off not at all",
-    )  # fmt: skip
-    parser.add_argument(
-        ENGINE, metavar="E", help="what runs the training steps of sessions that name no engine themselves: auto "
-        "(default), session or pjrt; as NPU_SHIM_ENGINE",
-    )  # fmt: skip
-    parser.add_argument(
-        JAX, metavar="PYTHON", help="an interpreter with JAX, for the engine's worker where this one has none; as "
-        "NPU_SHIM_JAX",
-    )  # fmt: skip
-    parser.add_argument(
-        REPORT, metavar="OUT.html", help="write a page about each graph that the script trains or evaluates: what runs "
-        "in low precision, what does not, and why",
-    )  # fmt: skip
-    parser.add_argument(
-        CALIBRATE, metavar="N", help="measure the ranges of the tensors of the first N training steps; say at the end "
-        "what leaves float16, what is lost below it, and what to change",
-    )  # fmt: skip
-    parser.add_argument(
-        SET, metavar="KEY=VALUE", help="an option that overrides that of every session's own config, as a key of "
-        "NpuOptimizer's parameter_map; KEY= removes it; may be given several times; as NPU_SHIM_OPTIONS",
-    )  # fmt: skip
-    parser.add_argument(
-        VERBOSE, action="store_true", help="show all that TensorFlow says: which names of TensorFlow 1 it calls "
-        "deprecated, and what it logs as it is loaded; as NPU_SHIM_VERBOSE=1",
-    )  # fmt: skip
-
-
 def main(argv: Sequence[str]) -> int:
     """Runs the script behind the options with the rest as its arguments; returns its exit status."""
-    if not isinstance(argv, list):
-        raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
-    given, argv = split(argv, OPTIONS)
+    given, argv = arguments.split("run", argv, OPTIONS)
     options = dict(given)
-    _require_script(argv)
+    if argv[0] not in ("-", "-m"):  # before anything is done for it
+        require_readable(argv[0])
     if VERBOSE in options:
         show_all()
     if ENGINE in options:  # all later sessions and processes see it
@@ -137,7 +125,7 @@ def checked_scale(options: Mapping[str, str]) -> str | float | None:
     """Returns the loss scale that the command line asks for; raises ConfigError where it cannot be."""
     scale = forced.checked_scale(options.get(SCALE, forced.AUTO), SCALE)
     if SCALE in options and not any(forced.of_environment().get(name) for name in table.PRECISION_MODES):
-        raise ConfigError("%s needs %s, %s: without one nothing is lowered" % (SCALE, MODE, OPTIONS[MODE]))
+        raise ConfigError("%s needs %s, %s: without one nothing is lowered" % (SCALE, MODE, OPTIONS[MODE].expected))
     return scale
 
 
@@ -158,18 +146,6 @@ def _telling_what_is_unmet(asked: list[tuple[str, str]]) -> Iterator[None]:
             os.environ.pop(requests.VARIABLE, None)
             for line in requests.unmet(folder, asked):
                 print(line, file=sys.stderr)
-
-
-def _require_script(argv: list[str]) -> None:
-    """Raises ConfigError where the words behind the options are no script, before anything is done for it."""
-    if argv in ([], ["-m"]):
-        raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
-    if argv[0] in ("-", "-m"):
-        return
-    if argv[0].startswith("-"):
-        name = argv[0].partition("=")[0]
-        raise ConfigError("npu-shim run has no option '%s'%s" % (name, nearest(name, OPTIONS)))
-    require_readable(argv[0])
 
 
 def require_readable(script: str) -> None:
@@ -258,27 +234,3 @@ def before_sigterm(tell: Callable[[], None]) -> Iterator[None]:
     finally:
         if signal.getsignal(signal.SIGTERM) is last:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def split(argv: list[str], known: Mapping[str, str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Splits the options in front of the script from it: (each option with its word, the script with its own).
-
-    Args:
-        argv: list of str.
-        known: dict of option to what is expected behind it, "" for an option that stands alone.
-
-    Raises:
-        ConfigError: nothing stands behind an option, or something behind one that stands alone.
-    """
-    options: list[tuple[str, str]] = []
-    while argv and argv[0].partition("=")[0] in known:
-        name, given, word = argv[0].partition("=")
-        if given and not known[name]:
-            raise ConfigError("%s takes no value, got '%s'" % (name, word))
-        if not given and known[name]:
-            if len(argv) < 2:
-                raise ConfigError("%s needs %s" % (name, known[name]))
-            word, argv = argv[1], argv[1:]
-        options.append((name, word))
-        argv = argv[1:]
-    return options, argv
