@@ -3,7 +3,7 @@
     GraphDef of a step --PRUNE--> --precision--> --RESOURCES--> Prepared --SHAPES--> functional GraphDef
 
 PRUNE and RESOURCES run once for a step, SHAPES for each set of feed shapes. `npu-shim opt --list` prints these lists,
-`npu-shim opt GRAPH --passes ...` runs rows of them. Rows with `protos` still work on GraphDef protos.
+`npu-shim opt GRAPH --passes ...` runs rows of them. Rows with `on_graph_def` still work on GraphDef protos.
 """
 
 from __future__ import annotations
@@ -67,21 +67,6 @@ class Context:
     has_kernels: bool = False
     fused: Attention | None = field(default=None, compare=False)
     recomputation: Recomputation | None = field(default=None, compare=False)
-
-
-def protos(rewrite: Callable[[Any], Any]) -> Callable[[Module, Any], None]:
-    """Makes a pass of a function from GraphDef to GraphDef."""
-    return pipeline.on_graph_def(lambda graph_def, context: rewrite(graph_def))
-
-
-def protos_with_kept(rewrite: Callable[[Any, list[str]], Any]) -> Callable[[Module, Any], None]:
-    """Makes a pass of a function from GraphDef and names of nodes to keep to GraphDef."""
-
-    def run(module: Module, context: Context) -> None:
-        kept = [source_of(text) for text in module.results().values()]
-        graphdef.replace(module, rewrite(graphdef.write(module), kept))
-
-    return run
 
 
 def _functionalize(module: Module, context: Context) -> None:
@@ -196,7 +181,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "optionals-to-values",
-            protos(optionals.as_values),
+            pipeline.on_graph_def(optionals.as_values),
             "before the rest: an Optional hides a value from every pass that asks for shapes",
             needs_ops=optionals.OPS,
         ),
@@ -214,7 +199,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "legalize",
-            protos_with_kept(legalize.lower),
+            pipeline.on_graph_def(legalize.lower),
             "while loops have TensorFlow 1's form, in which it finds what a list or a sum is made of",
             needs_ops=legalize.OPS,
         ),
@@ -239,7 +224,7 @@ SHAPES = Pipeline(
         Pass(
             "functionalize",
             _functionalize,
-            "after whatever knows loops by their Enter and Exit",
+            "after whatever knows loops by their Enter and Exit; TensorFlow's own converter takes a GraphDef",
             ensures=(FUNCTIONAL,),
             needs_ops=functionalization.V1_OPS,
         ),

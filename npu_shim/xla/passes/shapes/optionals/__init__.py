@@ -18,18 +18,19 @@ so that one may put a bool where the other puts a matrix: then the tensor holds 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterable
 
 from npu_shim.xla.passes.shapes.optionals import apply, origins, places, views
 
 OPS = places.OPTIONALS
 
 
-def as_values(graph_def: Any) -> Any:
+def as_values(graph_def: Any, keep: Iterable[str] = ()) -> Any:
     """Returns a GraphDef without Optionals; the same object if it has none.
 
     Args:
         graph_def: tf.compat.v1.GraphDef with Placeholders of full shapes; it is not changed.
+        keep: names of the nodes that are fetched or run; all stay.
 
     Raises:
         PlanError: the shape of a value is not known.
