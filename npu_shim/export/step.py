@@ -156,7 +156,7 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
 
     Raises:
         ConfigError: the step has no result, or `float32_products` is not one of PRODUCTS.
-        PlanError: as `refusals.hlo_of`, or a size is open and at most 1 (`xla.open_rows`).
+        PlanError: as `refusals.hlo_of`, or XLA loses track of an open size (`xla.open_rows`).
     """
     one_of(float32_products, PRODUCTS, "float32_products")
     if all(isinstance(fetch, str) for fetch in step.fetches) and not any(variable.updated for variable in step.state):
@@ -164,6 +164,8 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
     with _products(float32_products):
         module = refusals.module_of(step)
     open_rows.require_bounds(module)
+    open_rows.require_counts_of_loops(module)
+    open_rows.require_equal_branches(module)
     return open_sizes.written(calls.by_name(module))
 
 

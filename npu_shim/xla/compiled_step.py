@@ -264,11 +264,10 @@ class Running:
 
 def _require_sizes(step: step_function.StepFunction) -> None:
     """Raises PlanError for sizes that depend on the data where XLA computes with them wrongly."""
-    bodies = [function.node_def for function in step.graph_def.library.function]
-    in_loops = any(node.op in dynamic_shapes.SOURCES for body in bodies for node in body)
-    if in_loops or dynamic_shapes.may_be_open(step.graph_def):
+    if dynamic_shapes.may_be_open_inside(step.graph_def):
         module = module_of(step)
         open_rows.require_bounds(module)
+        open_rows.require_counts_of_loops(module)
         open_rows.require_no_reversal(module)
 
 

@@ -26,6 +26,37 @@ def require_bounds(module: Any) -> None:
             raise PlanError(text % (_name(instruction), IN_SESSION))
 
 
+def require_counts_of_loops(module: Any) -> None:
+    """Raises PlanError for a loop whose body gives a number of rows that depends on the data, where it begins with all.
+
+    XLA gives the loop's variable the type that it begins with, and so all rows in the end.
+    """
+    computations = {each.id: each for each in module.computations}
+    for instruction in _instructions(module):
+        if instruction.opcode == "while":
+            roots = [_root(computations[number]) for number in instruction.called_computation_ids]
+            body = next(each for each in roots if each.shape.tuple_shapes)  # the condition gives a truth value
+            pairs = zip(_sizes(instruction.shape), _sizes(body.shape))
+            if any(made and not taken for (taken, _), (made, _) in pairs):
+                text = "node '%s', a loop, has a variable whose number of rows depends on the data behind an iteration"
+                raise PlanError((text + ", which XLA does not count; %s") % (_name(instruction), IN_SESSION))
+
+
+def require_equal_branches(module: Any) -> None:
+    """Raises PlanError for a conditional that counts rows of which its first branch has all: StableHLO loses the count.
+
+    Its result has the type of the first branch.
+    """
+    computations = {each.id: each for each in module.computations}
+    for instruction in _instructions(module):
+        if instruction.opcode == "conditional":
+            first = _root(computations[instruction.called_computation_ids[0]])
+            counted, given = ([is_open for is_open, _ in _sizes(each.shape)] for each in (instruction, first))
+            if counted != given and any(counted):
+                text = "node '%s' gives a number of rows that depends on the data in one branch, all rows in the first"
+                raise PlanError((text + ", which this XLA does not compile; %s") % (_name(instruction), IN_SESSION))
+
+
 def require_no_reversal(module: Any) -> None:
     """Raises PlanError for tf.reverse along an axis of open size: TensorFlow 2.15.1's XLA ends the process."""
     for instruction in _instructions(module):
@@ -38,6 +69,10 @@ def require_no_reversal(module: Any) -> None:
 def _instructions(module: Any) -> Iterator[Any]:
     """The instructions of a module, those of the step before those of its loops and branches."""
     return (instruction for computation in reversed(module.computations) for instruction in computation.instructions)
+
+
+def _root(computation: Any) -> Any:
+    return next(each for each in computation.instructions if each.id == computation.root_id)
 
 
 def _sizes(shape: Any) -> Iterator[tuple[bool, int]]:

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
+from npu_shim.export.step import hlo_module
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.xla import step_function
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
@@ -99,3 +102,55 @@ def test_rows_that_a_body_takes_are_looked_at_in_it(way):
         train, init = tf.assign_add(w, w), tf.global_variables_initializer()
     with pytest.raises(PlanError, match=r"\(StridedSlice\) takes a number of rows"):
         npu_shim.compile_step(graph, [last, train], [x, n], initializer=init)({"x:0": X, "n:0": 1})
+
+
+def step_with(build):
+    """(graph, fetches, feeds, initializer) of a step that fetches the number of rows that `build` gives."""
+    with tf.Graph().as_default() as graph:
+        x, n = tf.placeholder(tf.float32, [4, 3], "x"), tf.placeholder(tf.int32, [], "n")
+        w = tf.get_variable("w", initializer=np.ones([4, 3], np.float32), use_resource=True)
+        fetches = [tf.shape(build(x, n))[0], tf.assign_add(w, w)]
+        return graph, fetches, [x, n], tf.global_variables_initializer()
+
+
+def looped(body):
+    shapes = tf.TensorShape([]), tf.TensorShape([None, 3])
+    return lambda x, n: tf.while_loop(
+        lambda i, _: i < 2, lambda i, rows: (i + 1, body(x, rows)), (0, x), shapes, maximum_iterations=2
+    )[1]
+
+
+# loops that begin with all rows
+LOOPS = {
+    "mask": looped(lambda x, rows: masked(rows)),
+    "other": looped(lambda x, rows: masked(x)),
+    "slice": looped(lambda x, rows: rows[: tf.reduce_sum(tf.cast(x[:, 1] > 2.0, tf.int32))]),
+}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_that_begins_with_all_rows_and_counts_some_is_refused(name, version):
+    """Regression: their number was that of all rows; the engine's values had rows that were not there."""
+    with sessions.control_flow(version):
+        graph, fetches, feeds, init = step_with(LOOPS[name])
+    with pytest.raises(PlanError, match="whose number of rows depends on the data behind an iteration"):
+        npu_shim.compile_step(graph, fetches, feeds, initializer=init)({"x:0": X, "n:0": 1})
+
+
+def exported(build):
+    graph, fetches, *_ = step_with(build)
+    names = [fetches[0].name, fetches[1].op.name]
+    step = step_function.build(graph, names, {"x:0": [4, 3], "n:0": []}, values={"w": np.ones([4, 3])}, device="CPU")
+    return hlo_module(step, "default")
+
+
+def test_a_program_whose_first_branch_has_all_rows_and_another_some_is_refused():
+    """Regression: StableHLO gave them the type of the first, and so all rows."""
+    with sessions.control_flow(1), pytest.raises(PlanError, match="all rows in the first"):
+        exported(lambda x, n: tf.cond(n > 1, lambda: x, lambda: masked(x)))
+
+
+def test_a_program_whose_first_branch_counts_rows():
+    with sessions.control_flow(1):
+        assert exported(lambda x, n: tf.cond(n > 1, lambda: masked(x), lambda: x)).computations

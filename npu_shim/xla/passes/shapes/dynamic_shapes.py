@@ -118,10 +118,20 @@ def may_be_open_inside(graph_def: Any) -> bool:
 
 def _may_open(nodes: Sequence[Any]) -> bool:
     opening = [node for node in nodes if node.op in OPENING]
-    if not opening or any(node.op in SOURCES for node in opening):
-        return bool(opening)
-    constants = {node.name for node in nodes if node.op == "Const"}
+    if any(node.op in SOURCES for node in opening):
+        return True
+    packs = {node.name: node.attr["N"].i for node in nodes if node.op == "Pack"} if opening else {}
+    opening = [node for node in opening if not _takes_elements(node, packs)]
+    constants = {node.name for node in nodes if node.op == "Const"} if opening else set()
     return not constants.issuperset(source_of(text) for node in opening for text in arguments.data(node)[1:])
+
+
+def _takes_elements(node: Any, packs: Mapping[str, int]) -> bool:
+    """Whether a node is x[i] or x[i, j], whose size is known whatever i and j are; `packs` has the lengths of Packs."""
+    axes = packs.get(source_of(node.input[1])) if node.op == "StridedSlice" else None
+    masks = {name: attr.i for name, attr in node.attr.items() if name.endswith("_mask")}  # asking for one adds it
+    others = masks.get("ellipsis_mask", 0) | masks.get("new_axis_mask", 0)
+    return axes is not None and not others and masks.get("shrink_axis_mask", 0) == (1 << axes) - 1
 
 
 class View:
