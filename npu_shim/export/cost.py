@@ -35,7 +35,7 @@ def of_graph(
     options: Any,
     compiled: bool = True,
     float32_products: str | None = "default",
-    **given: Any,
+    **given: Any
 ) -> list[Cost]:
     """Returns two Costs: of the step as written and of the step under the options.
 
@@ -63,7 +63,7 @@ def on_cards(
     targets: Any,
     jax: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
-    **given: Any,
+    **given: Any
 ) -> OnCards:
     """Returns what the step as written and the step under options cost on cards that need not be here.
 
@@ -156,12 +156,7 @@ def _cost(name, step, compiled, float32_products):
 def _temporary(assignment):
     """Bytes of the allocations that are neither arguments, results, constants nor a thread's own."""
     return sum(
-        allocation.size
-        for allocation in assignment.buffer_allocations
-        if not (
-            allocation.is_entry_computation_parameter
-            or allocation.maybe_live_out
-            or allocation.is_constant
-            or allocation.is_thread_local
-        )
+        held.size
+        for held in assignment.buffer_allocations
+        if not (held.is_entry_computation_parameter or held.maybe_live_out or held.is_constant or held.is_thread_local)
     )

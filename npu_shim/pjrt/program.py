@@ -264,5 +264,7 @@ def _fitted(what: str, tensor: Tensor, value: Any, shape: Sequence[int]) -> Any:
     """Returns `value` in the tensor's dtype and shape, see `arrays.as_dtype`."""
     array = arrays.as_dtype("%s '%s'" % (what, tensor.name), value, arrays.dtype_of(tensor.dtype))
     if tuple(array.shape) != tuple(shape):
-        raise ConfigError("%s '%s' has shape %s, expected %s" % (what, tensor.name, tuple(array.shape), tuple(shape)))
+        raise ConfigError(
+            "%s '%s' has shape %s, expected %s" % (what, tensor.name, tuple(array.shape), tuple(shape))
+        )
     return array

@@ -224,6 +224,7 @@ class Prepared:
         told = (self.plan, context.recomputation, context.fused)
         return StepFunction(given, self.fetches, self.state, trace, graph_def, *told, self.places)
 
+
     def _module(self) -> Module:
         """The module of graph_def, whose results are the places and what advances the state of random ops."""
         with contextlib.suppress(IndexError):

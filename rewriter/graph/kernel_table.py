@@ -23,7 +23,9 @@ class Kernel:
     def runs(self, layout: Layout, dtypes: Sequence[int]) -> bool:
         """Whether it runs an op whose slots have these dtypes."""
         allowed = dict(self.constraints)
-        return all(slot.attr not in allowed or dtype in allowed[slot.attr] for slot, dtype in zip(layout.slots, dtypes))
+        return all(
+            slot.attr not in allowed or dtype in allowed[slot.attr] for slot, dtype in zip(layout.slots, dtypes)
+        )
 
 
 @dataclass(frozen=True)

@@ -62,11 +62,8 @@ def fits(proto: Any, kind: str, bodies: Sequence[Any]) -> bool:
     if kind == BRANCH:
         chooses = proto.attr["Tcond"].type == BOOL if "Tcond" in proto.attr else True
         count -= 1
-        return (
-            chooses
-            and all(t == takes[0] for t in takes)
-            and all(g == gives[0] for g in gives)
-            and (len(takes[0]) == count)
+        return chooses and all(t == takes[0] for t in takes) and all(g == gives[0] for g in gives) and (
+            len(takes[0]) == count
         )
     return len(takes[0]) == count
 

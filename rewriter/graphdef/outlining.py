@@ -286,3 +286,4 @@ def _copy(message):
     copy = type(message)()
     copy.CopyFrom(message)
     return copy
+

@@ -121,7 +121,9 @@ def _read_node(proto, name, layouts, ports):
     op, attr = proto.op, proto.attr
     layout, dtypes = layouts.of(op, attr)
     if len(inputs) != len(layout.inputs):
-        raise ConfigError("node '%s': op %s has %d inputs, this one %d" % (name, op, len(layout.inputs), len(inputs)))
+        raise ConfigError(
+            "node '%s': op %s has %d inputs, this one %d" % (name, op, len(layout.inputs), len(inputs))
+        )
     kept = KEEP in attr and attr[KEEP].i != 0
     asked = attr[TO_FLOAT].type if TO_FLOAT in attr else 0
     rounded = attr[ROUNDED].type if ROUNDED in attr else 0

@@ -41,12 +41,8 @@ def planned(text, **options):
 
 def lines(actions):
     return [
-        "%s %s %s"
-        % (
-            a.kind,
-            a.name if a.name == a.new_name else a.name + ">" + a.new_name,
-            a.dtype if a.dtype == a.new_dtype else a.dtype + ">" + a.new_dtype,
-        )
+        "%s %s %s" % (a.kind, a.name if a.name == a.new_name else a.name + ">" + a.new_name,
+                      a.dtype if a.dtype == a.new_dtype else a.dtype + ">" + a.new_dtype)
         for a in actions
     ]
 
@@ -80,42 +76,19 @@ def test_model_tensors_are_cast_and_training_state_is_not():
     }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "cond/beta1_power",
-        "cond_1/beta2_power",
-        "opt/current_loss_scale",
-        "loss_scale_1",
-        "a/RMSProp_2",
-        "a/Momentum",
-        "a/lamb_v",
-        "bn/renorm_mean_weight",
-        "FP32-master-copy/w",
-        "training/Adam/w/m",
-        "m/w/.OPTIMIZER_SLOT/o/m/.ATTRIBUTES/VARIABLE_VALUE",
-        "bn/moving_mean/.ATTRIBUTES/VARIABLE_VALUE",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "cond/beta1_power", "cond_1/beta2_power", "opt/current_loss_scale", "loss_scale_1", "a/RMSProp_2", "a/Momentum",
+    "a/lamb_v", "bn/renorm_mean_weight", "FP32-master-copy/w", "training/Adam/w/m",
+    "m/w/.OPTIMIZER_SLOT/o/m/.ATTRIBUTES/VARIABLE_VALUE", "bn/moving_mean/.ATTRIBUTES/VARIABLE_VALUE",
+])
 def test_training_state_by_name(name):
     assert lines(planned("%s float32 3" % name)) == ["keep %s float32" % name]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "w",
-        "adam/w",
-        "Momentum/w",
-        "ema_net/w",
-        "loss_scaler/w",
-        "net/beta",
-        "global_step_embedding",
-        "kernel/Adams",
-        "layer/w/.ATTRIBUTES/VARIABLE_VALUE",
-        "beta1_power_net/w",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "w", "adam/w", "Momentum/w", "ema_net/w", "loss_scaler/w", "net/beta", "global_step_embedding", "kernel/Adams",
+    "layer/w/.ATTRIBUTES/VARIABLE_VALUE", "beta1_power_net/w",
+])
 def test_model_tensors_that_only_look_like_state(name):
     assert lines(planned("%s float32 3" % name)) == ["cast %s float32>float16" % name]
 
@@ -127,12 +100,8 @@ def test_a_tensor_under_another_of_other_shape_is_no_slot():
 def test_widening_casts_everything_low():
     text = "w float16 2\nw/Adam float16 2\nstep int64\nb bfloat16 1\nf float32 1"
     assert lines(planned(text, to="float32")) == [
-        "cast b bfloat16>float32",
-        "keep f float32",
-        "keep step int64",
-        "cast w float16>float32",
-        "cast w/Adam float16>float32",
-    ]
+        "cast b bfloat16>float32", "keep f float32", "keep step int64", "cast w float16>float32",
+        "cast w/Adam float16>float32"]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -161,17 +130,11 @@ def test_drop():
 def test_names_rename_and_prefixes():
     text = "global_step int64\nold/a float32 1\nold/b float32 1\nc float32 1"
     assert lines(planned(text, rename=(("^old/(.)$", r"new/\1x"),), names={"c": "special"}, add_prefix="p/")) == [
-        "keep global_step int64",
-        "cast old/a>p/new/ax float32>float16",
-        "cast old/b>p/new/bx float32>float16",
-        "cast c>special float32>float16",
-    ]
+        "keep global_step int64", "cast old/a>p/new/ax float32>float16", "cast old/b>p/new/bx float32>float16",
+        "cast c>special float32>float16"]
     assert lines(planned(text, strip_prefix="old/")) == [
-        "cast old/a>a float32>float16",
-        "cast old/b>b float32>float16",
-        "cast c float32>float16",
-        "keep global_step int64",
-    ]
+        "cast old/a>a float32>float16", "cast old/b>b float32>float16", "cast c float32>float16",
+        "keep global_step int64"]
 
 
 STATE = {
@@ -196,10 +159,7 @@ def test_the_profile_creates_the_scale_only_on_request():
     assert "loss_scale" not in {a.new_name for a in planned(STATE["plain"], profile="contrib")}
     created = [a for a in planned(STATE["plain"], profile="contrib", init_loss_scale=8.0) if a.kind == "create"]
     assert [(a.name, a.new_dtype, a.value) for a in created] == [
-        ("bad_steps", "int32", 0),
-        ("good_steps", "int32", 0),
-        ("loss_scale", "float32", 8.0),
-    ]
+        ("bad_steps", "int32", 0), ("good_steps", "int32", 0), ("loss_scale", "float32", 8.0)]
 
 
 def test_the_scope_of_the_beta_powers():
@@ -212,47 +172,35 @@ MASTERS = "FP32-master-copy/w float32 2\nw float16 2\nb float16 1"
 
 def test_master_copies_take_the_place_of_their_variables():
     assert lines(planned(MASTERS, to="float32")) == [
-        "cast b float16>float32",
-        "keep FP32-master-copy/w>w float32",
-        "drop w float16",
-    ]
+        "cast b float16>float32", "keep FP32-master-copy/w>w float32", "drop w float16"]
     assert lines(planned(MASTERS, to="float32", master_copies="keep")) == [
-        "keep FP32-master-copy/w float32",
-        "cast b float16>float32",
-        "cast w float16>float32",
-    ]
+        "keep FP32-master-copy/w float32", "cast b float16>float32", "cast w float16>float32"]
 
 
 def test_master_copies_are_created():
     assert lines(planned("w float32 2\ni int32", master_copies="create")) == [
-        "keep w>FP32-master-copy/w float32",
-        "keep i int32",
-        "cast w float32>float16",
-    ]
+        "keep w>FP32-master-copy/w float32", "keep i int32", "cast w float32>float16"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"to": "float61"}, "to: 'float61' is not one of float32, float16, bfloat16 (did you mean 'float16'?)"),
-        ({"profile": "contribs"}, "(did you mean 'contrib'?)"),
-        ({"include": ("zzz",)}, "include: 'zzz' matches no tensor"),
-        ({"rename": (("zzz", "y"),)}, "rename: 'zzz' matches no tensor"),
-        ({"exclude": ("(",)}, "'(' is not a regular expression"),
-        # text was a sequence of patterns of one letter each; a dict ended in a ValueError
-        ({"include": "net"}, "include: expected a list of patterns, got 'net'"),
-        ({"drop": [1]}, "drop: expected a list of patterns, got [1]"),
-        ({"rename": {"a": "b"}}, "rename: expected a list of pairs"),
-        ({"names": [("a", "b")]}, "names: expected a dict of old to new names"),
-        ({"names": {"w/Adm": "x"}}, "names: there is no tensor 'w/Adm' (did you mean 'w/Adam'?)"),
-        ({"names": {"w": "table"}}, "the new name 'table' belongs to 'table' and 'w'"),
-        ({"strip_prefix": "zzz"}, "strip_prefix: no tensor starts with 'zzz'"),
-        ({"init_loss_scale": 0.5}, "init_loss_scale: 0.5 is outside of 1 to 2**127"),
-        ({"init_loss_scale": 2.0**127.5}, "is outside of 1 to 2**127"),
-        ({"drop": (".",)}, "no tensor is left"),
-        ({"rename": (("^w$", ""),)}, "an empty name is left for ['w']"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"to": "float61"}, "to: 'float61' is not one of float32, float16, bfloat16 (did you mean 'float16'?)"),
+    ({"profile": "contribs"}, "(did you mean 'contrib'?)"),
+    ({"include": ("zzz",)}, "include: 'zzz' matches no tensor"),
+    ({"rename": (("zzz", "y"),)}, "rename: 'zzz' matches no tensor"),
+    ({"exclude": ("(",)}, "'(' is not a regular expression"),
+    # text was a sequence of patterns of one letter each; a dict ended in a ValueError
+    ({"include": "net"}, "include: expected a list of patterns, got 'net'"),
+    ({"drop": [1]}, "drop: expected a list of patterns, got [1]"),
+    ({"rename": {"a": "b"}}, "rename: expected a list of pairs"),
+    ({"names": [("a", "b")]}, "names: expected a dict of old to new names"),
+    ({"names": {"w/Adm": "x"}}, "names: there is no tensor 'w/Adm' (did you mean 'w/Adam'?)"),
+    ({"names": {"w": "table"}}, "the new name 'table' belongs to 'table' and 'w'"),
+    ({"strip_prefix": "zzz"}, "strip_prefix: no tensor starts with 'zzz'"),
+    ({"init_loss_scale": 0.5}, "init_loss_scale: 0.5 is outside of 1 to 2**127"),
+    ({"init_loss_scale": 2.0**127.5}, "is outside of 1 to 2**127"),
+    ({"drop": (".",)}, "no tensor is left"),
+    ({"rename": (("^w$", ""),)}, "an empty name is left for ['w']"),
+])
 def test_every_problem_is_named(options, message):
     with pytest.raises(ConfigError) as caught:
         planned(MODEL, **options)
@@ -276,8 +224,7 @@ def test_planning_its_own_result_changes_nothing():
     first = planned(MODEL)
     again = plan({a.new_name: TensorInfo(a.new_dtype, a.shape) for a in first}, Options(to="float16")).actions
     assert [dataclasses.replace(a, reason="", dtype="") for a in again] == [
-        dataclasses.replace(a, reason="", dtype="", kind="keep") for a in first
-    ]
+        dataclasses.replace(a, reason="", dtype="", kind="keep") for a in first]
 
 
 def test_profiles_know_the_variables_of_a_second_manager():
@@ -421,11 +368,7 @@ def test_state_is_told_from_structure_and_not_from_names_alone():
     assert kept.ambiguous == made.ambiguous
     # what the user has decided is not named
     assert plan(tensors(text), Options(to="float16", exclude=("lone",), drop=("mask",))).ambiguous == (
-        "cond_2/beta2_power",
-        "dense/kernel/extra",
-        "net/w/Momentum_1",
-        "net/w/extra",
-    )
+        "cond_2/beta2_power", "dense/kernel/extra", "net/w/Momentum_1", "net/w/extra")
 
 
 @pytest.mark.parametrize("option", [{"names": {"w": 3}}, {"rename": (("w", r"\2"),)}, {"rename": (("w", r"\g<x>"),)}])

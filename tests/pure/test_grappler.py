@@ -76,7 +76,6 @@ STAYS = {
     "x:Placeholder@h a:MatMul@h(x,x) t:Tanh@h(a)": "written in float16",
 }
 
-
 @pytest.mark.parametrize("text", CHANGES)
 def test_what_becomes_low(text):
     assert graphs.shown(planned(text)) == CHANGES[text]

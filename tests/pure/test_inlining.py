@@ -372,228 +372,160 @@ def rewritten(text, changes, preserved=()):
 
 REWRITTEN = {
     # a low body has a low signature; what else is cast is cast inside
-    "a call": (
-        CALL,
-        """
+    "a call": (CALL, """
         c[in0]:Identity@h(x-0-to-float16) x-0-to-float16:Cast@h(x) c[in1]-0-to-float16:Cast@h(c[in1])
         c[body]/a:MatMul@h(c[in0],c[in1]-0-to-float16) c[body]/r:Relu@h
         c[out0]:Identity@h c[out0]-0-to-float32:Cast(c[out0]) e:Exp(c[out0]-0-to-float32)
-    """,
-        """
+    """, """
         def f_low_0(x@h, y) -> r:out:0@h: a:MatMul@h(x,y-to-float16:out:0) r:Relu@h(a:out:0) y-to-float16:Cast@h(y)
         x:Placeholder c:PartitionedCall{Tin=hf;Tout=h;f=f_low_0}(x-0-to-float16,x) e:Exp(c-to-float32)
           x-0-to-float16:Cast@h(x) c-to-float32:Cast(c)
-    """,
-    ),
+    """),
     # both branches low: the value goes in and out low
-    "a condition": (
-        IF,
-        """
+    "a condition": (IF, """
         x-0-to-float16:Cast@h(x) c[in0]:Switch@h(x-0-to-float16,p) c[then]/a:MatMul@h c[out0]:Merge@h
           c[out0]-0-to-float32:Cast(c[out0]) e:Exp(c[out0]-0-to-float32)
-    """,
-        """
+    """, """
         def e_low_0(x@h) -> x@h: n:NoOp
         def t_low_1(x@h) -> a:out:0@h: a:MatMul@h(x,x)
         p:Placeholder@b x:Placeholder
           c:If{Tcond=b;Tin=h;Tout=h;else_branch=e_low_0;then_branch=t_low_1}(p,x-0-to-float16) e:Exp(c-to-float32)
           x-0-to-float16:Cast@h(x) c-to-float32:Cast(c)
-    """,
-    ),
+    """),
     # one branch only: the other is called as before
-    "one branch": (
-        IF,
-        """
+    "one branch": (IF, """
         c[in0]-1-to-float16:Cast@h(c[in0]:1) c[then]/a:MatMul@h(c[in0]-1-to-float16,c[in0]-1-to-float16)
           c[then]/a-0-to-float32:Cast(c[then]/a) c[out0]:Merge(c[in0],c[then]/a-0-to-float32)
-    """,
-        """
+    """, """
         def t_low_0(x) -> a-0-to-float32:out:0: a:MatMul@h(x-to-float16:out:0,x-to-float16:out:0)
           a-0-to-float32:Cast(a:out:0) x-to-float16:Cast@h(x)
         p:Placeholder@b x:Placeholder c:If{Tcond=b;Tin=f;Tout=f;else_branch=e;then_branch=t_low_0}(p,x) e:Exp(c)
-    """,
-    ),
+    """),
     # of the three branches two are one function
-    "a case": (
-        CASE,
-        """
+    "a case": (CASE, """
         c[in0]-0-to-float16:Cast@h(c[in0]) c[branch0]/a:MatMul@h(c[in0]-0-to-float16,c[in0]-0-to-float16)
           c[in0]-2-to-float16:Cast@h(c[in0]:2) c[branch2]/a:MatMul@h(c[in0]-2-to-float16,c[in0]-2-to-float16)
           c[branch0]/a-0-to-float32:Cast(c[branch0]/a) c[branch2]/a-0-to-float32:Cast(c[branch2]/a)
           c[out0]:Merge(c[branch0]/a-0-to-float32,c[branch1]/a,c[branch2]/a-0-to-float32)
-    """,
-        """
+    """, """
         def a_low_0(x) -> a-0-to-float32:out:0: a:MatMul@h(x-to-float16:out:0,x-to-float16:out:0)
           a-0-to-float32:Cast(a:out:0) x-to-float16:Cast@h(x)
         p:Placeholder@i x:Placeholder c:Case{Tin=f;Tout=f;branches=a_low_0,b,a_low_0}(p,x) e:Exp(c)
-    """,
-    ),
+    """),
     # a loop variable: Enter, Merge, Switch and NextIteration are one argument of both functions
-    "a loop": (
-        WHILE,
-        """
+    "a loop": (WHILE, """
         x-0-to-float16:Cast@h(x) w[enter1]:Enter@h(x-0-to-float16) w[merge1]:Merge@h w[var1]:Switch@h
           w[next1]:NextIteration@h w[body]/a:MatMul@h w[var1]-0-to-float32:Cast(w[var1]) e:Exp(w[var1]-0-to-float32)
-    """,
-        """
+    """, """
         def b_low_0(i@i, x@h) -> i@i, a:out:0@h: a:MatMul@h(x,x)
         def c_low_1(i@i, x@h) -> l:out:0@b: l:Less(i,i)
         i:Const@i x:Placeholder w:While{T=ih;body=b_low_0;cond=c_low_1}(i,x-0-to-float16) e:Exp(w-1-to-float32)
           x-0-to-float16:Cast@h(x) w-1-to-float32:Cast(w:1)
-    """,
-    ),
+    """),
     # casts in the body and at its end, none of them outside
-    "in a loop": (
-        WHILE,
-        """
+    "in a loop": (WHILE, """
         w[var1]-1-to-float16:Cast@h(w[var1]:1) w[body]/a:MatMul@h(w[var1]-1-to-float16,w[var1]-1-to-float16)
           w[body]/a-0-to-float32:Cast(w[body]/a) w[next1]:NextIteration(w[body]/a-0-to-float32)
-    """,
-        """
+    """, """
         def b_low_0(i@i, x) -> i@i, a-0-to-float32:out:0: a:MatMul@h(x-to-float16:out:0,x-to-float16:out:0)
           a-0-to-float32:Cast(a:out:0) x-to-float16:Cast@h(x)
         i:Const@i x:Placeholder w:While{T=if;body=b_low_0;cond=c}(i,x) e:Exp(w:1)
-    """,
-    ),
+    """),
     # the caller of a new function is new
-    "a function in a function": (
-        NESTED,
-        """
+    "a function in a function": (NESTED, """
         d[body]/c[in0]-0-to-float16:Cast@h(d[body]/c[in0])
           d[body]/c[body]/m:MatMul@h(d[body]/c[in0]-0-to-float16,d[body]/c[in0])
           d[body]/c[body]/m-0-to-float32:Cast(d[body]/c[body]/m)
           d[body]/c[out0]:Identity(d[body]/c[body]/m-0-to-float32)
-    """,
-        """
+    """, """
         def f_low_0(x) -> c:output:0: c:PartitionedCall{Tin=f;Tout=f;f=g_low_1}(x)
         def g_low_1(x) -> m-0-to-float32:out:0: m:MatMul@h(x-to-float16:out:0,x) m-0-to-float32:Cast(m:out:0)
           x-to-float16:Cast@h(x)
         x:Placeholder d:PartitionedCall{Tin=f;Tout=f;f=f_low_0}(x) e:Exp(d)
-    """,
-    ),
+    """),
     # a cast of a result that two read in a body; a cast of another cast
-    "a pair of casts": (
-        NESTED,
-        """
+    "a pair of casts": (NESTED, """
         d[body]/c[out0]-0-to-float16:Cast@h(d[body]/c[out0])
           d[body]/c[out0]-0-to-float16-rounded:Cast(d[body]/c[out0]-0-to-float16)
           d[out0]:Identity(d[body]/c[out0]-0-to-float16-rounded)
-    """,
-        """
+    """, """
         def f_low_0(x) -> c-output-0-to-float16-rounded:out:0: c:PartitionedCall{Tin=f;Tout=f;f=g}(x)
           c-output-0-to-float16:Cast@h(c:output:0) c-output-0-to-float16-rounded:Cast(c-output-0-to-float16:out:0)
         x:Placeholder d:PartitionedCall{Tin=f;Tout=f;f=f_low_0}(x) e:Exp(d)
-    """,
-    ),
+    """),
     # whatever the order in which they were added
-    "a pair the other way round": (
-        NESTED,
-        """
+    "a pair the other way round": (NESTED, """
         d[body]/c[out0]-0-to-float16-rounded:Cast(d[body]/c[out0]-0-to-float16)
         d[body]/c[out0]-0-to-float16:Cast@h(d[body]/c[out0]) d[out0]:Identity(d[body]/c[out0]-0-to-float16-rounded)
-    """,
-        """
+    """, """
         def f_low_0(x) -> c-output-0-to-float16-rounded:out:0: c:PartitionedCall{Tin=f;Tout=f;f=g}(x)
           c-output-0-to-float16:Cast@h(c:output:0) c-output-0-to-float16-rounded:Cast(c-output-0-to-float16:out:0)
         x:Placeholder d:PartitionedCall{Tin=f;Tout=f;f=f_low_0}(x) e:Exp(d)
-    """,
-    ),
+    """),
     # what reads nothing stands by its name: in the body of the node that it is about, or of the value
-    "constants": (
-        CALL,
-        """
+    "constants": (CALL, """
         c[body]/a-0-to-float16:Const@h c[body]/r:Relu(c[body]/a-0-to-float16) c[in1]-0-to-float16:Const@h
           c[body]/a:MatMul(c[in1]-0-to-float16,c[in0]) e-0-to-float16:Const@h e:Exp(e-0-to-float16)
           c[out0]-0-to-float16:Const@h
-    """,
-        """
+    """, """
         def f_low_0(x, y) -> r:out:0: a:MatMul(y-to-float16:out:0,x) a-0-to-float16:Const@h
           r:Relu(a-0-to-float16:out:0) y-to-float16:Const@h
         x:Placeholder c:PartitionedCall{Tin=ff;Tout=f;f=f_low_0}(x,x) e:Exp(e-0-to-float16) e-0-to-float16:Const@h
           c-to-float16:Const@h
-    """,
-    ),
+    """),
     # what only waits stands where it waits, and what is added may wait too
-    "waiting": (
-        CALL,
-        """
+    "waiting": (CALL, """
         c[body]/k:Const@h(^c[body]/a) c[body]/r:Relu(c[body]/k) k:Const@h(^x) e:Exp(k,^x)
-    """,
-        """
+    """, """
         def f_low_0(x, y) -> r:out:0: a:MatMul(x,y) k:Const@h(^a) r:Relu(k:out:0)
         x:Placeholder c:PartitionedCall{Tin=ff;Tout=f;f=f_low_0}(x,x) e:Exp(k) k:Const@h(^x)
-    """,
-    ),
+    """),
     # an added node may wait for an argument
-    "waiting for an argument": (
-        WHILE,
-        """
+    "waiting for an argument": (WHILE, """
         w[body]/k:Const@h(^w[var1]) w[body]/a:MatMul(w[body]/k,w[var1]:1) w[cond]/k:Const(^w[merge0])
         w[cond]/l:Less@b(w[cond]/k,w[merge0])
-    """,
-        """
+    """, """
         def b_low_0(i@i, x) -> i@i, a:out:0: a:MatMul(k:out:0,x) k:Const@h(^x)
         def c_low_1(i@i, x) -> l:out:0@b: k:Const(^i) l:Less@b(k:out:0,i)
         i:Const@i x:Placeholder w:While{T=if;body=b_low_0;cond=c_low_1}(i,x) e:Exp(w:1)
-    """,
-    ),
+    """),
     # a name that is taken in the body, and a device that the call has already
-    "names and devices": (
-        NAMES_TAKEN,
-        """
+    "names and devices": (NAMES_TAKEN, """
         c[in0]-0-to-float16:Cast@h(c[in0]) c[body]/a:MatMul@h(c[in0]-0-to-float16,c[in1])
           x-0-to-float16:Cast@h/cpu:0(x) c[in1]-0-to-float16:Cast@h/cpu:0(c[in1]) c[body]/r:Relu(c[in1]-0-to-float16)
-    """,
-        """
+    """, """
         def f_low_0(x, y) -> r:out:0: a:MatMul@h(x-to-float16-2:out:0,y) r:Relu(y-to-float16-1:out:0)
           x-to-float16:NoOp x-to-float16-1:NoOp x-to-float16-2:Cast@h(x) y-to-float16:NoOp
           y-to-float16-1:Cast@h/cpu:0(y)
         x:Placeholder c:PartitionedCall{Tin=ff;Tout=f;f=f_low_0}(x,x) e:Exp(c) x-0-to-float16:Cast@h/cpu:0(x)
-    """,
-    ),
-    "the device of the call": (
-        ON_A_DEVICE,
-        """
+    """),
+    "the device of the call": (ON_A_DEVICE, """
         c[in0]-0-to-float16:Cast@h/cpu:0(c[in0]) c[body]/a:MatMul@h(c[in0]-0-to-float16,c[in1])
-    """,
-        """
+    """, """
         def f_low_0(x, y) -> r:out:0: a:MatMul@h(x-to-float16:out:0,y) r:Relu(a:out:0) x-to-float16:Cast@h(x)
         x:Placeholder c:PartitionedCall/cpu:0{Tin=ff;Tout=f;f=f_low_0}(x,x) e:Exp(c)
-    """,
-    ),
+    """),
     # a cast of a result is named after the call, and that name is taken
-    "a name that the graph has": (
-        CALL.replace("e:Exp", "c-to-float16:NoOp e:Exp"),
-        """
+    "a name that the graph has": (CALL.replace("e:Exp", "c-to-float16:NoOp e:Exp"), """
         c[out0]-0-to-float16:Cast@h(c[out0]) e:Exp(c[out0]-0-to-float16)
-    """,
-        """
+    """, """
         x:Placeholder c:PartitionedCall{Tin=ff;Tout=f;f=f}(x,x) c-to-float16:NoOp e:Exp(c-to-float16-1)
           c-to-float16-1:Cast@h(c)
-    """,
-    ),
+    """),
     # results in a list attribute, of which one has changed
-    "several results": (
-        TWO_RESULTS,
-        """
+    "several results": (TWO_RESULTS, """
         c[out1]:Identity@h c[in0]:Identity@h c[out1]-0-to-float32:Cast(c[out1])
-    """,
-        """
+    """, """
         def f_low_0(x@h) -> s:out:1, x@h, s:out:0: s:Split(x)
         x:Placeholder c:PartitionedCall{Tin=h;Tout=fhf;f=f_low_0}(x) e:Exp(c:2) g:Exp(c:1) c-1-to-float32:Cast(c:1)
-    """,
-    ),
+    """),
     # a call by the function's own name
-    "by name": (
-        BY_NAME,
-        """
+    "by name": (BY_NAME, """
         c[in0]:Identity@h c[body]/r:Relu@h c[out0]:Identity@h
-    """,
-        """
+    """, """
         def f_low_0(x@h) -> r:out:0@h: r:Relu@h(x)
         x:Placeholder c:f_low_0(x) e:Exp(c)
-    """,
-    ),
+    """),
 }
 
 

@@ -43,30 +43,22 @@ def test_state():
         ({"w": F32}, {"w": F32, "other": F32}, {"w": "w"}, 0),
         # what AccumulatingOptimizer gathers starts anew; a model's own weight of that name does not
         (
-            {"w": F32, "w/accumulated": F32, "accumulated_steps": I32},
-            {"w": F32},
-            {"w": "w", "w/accumulated": None, "accumulated_steps": None},
-            0,
+            {"w": F32, "w/accumulated": F32, "accumulated_steps": I32}, {"w": F32},
+            {"w": "w", "w/accumulated": None, "accumulated_steps": None}, 0,
         ),
         ({"w": F32, "w/accumulated": F32}, {"w": F32}, {"w": "w"}, 1),
         # sums of float16 gradients are float32; of sparse ones the touched rows are kept
         (
-            {"w": F16, "w/accumulated": F32, "accumulated_steps": I32},
-            {"w": F16},
-            {"w": "w", "w/accumulated": None, "accumulated_steps": None},
-            0,
+            {"w": F16, "w/accumulated": F32, "accumulated_steps": I32}, {"w": F16},
+            {"w": "w", "w/accumulated": None, "accumulated_steps": None}, 0,
         ),
         (
             {"t": TABLE, "t/accumulated_rows": TABLE, "t/touched_rows": ("bool", (9,)), "accumulated_steps": I32},
-            {"t": TABLE},
-            {"t": "t", "t/accumulated_rows": None, "t/touched_rows": None, "accumulated_steps": None},
-            0,
+            {"t": TABLE}, {"t": "t", "t/accumulated_rows": None, "t/touched_rows": None, "accumulated_steps": None}, 0,
         ),
         (
             {"t": TABLE, "t/touched_rows": ("bool", (9, 2)), "accumulated_steps": I32},
-            {"t": TABLE},
-            {"t": "t", "accumulated_steps": None},
-            1,
+            {"t": TABLE}, {"t": "t", "accumulated_steps": None}, 1,
         ),
         # one name, two candidates; nothing there; another shape; another dtype
         ({"beta1_power": F32}, {"cond/beta1_power": F32, "cond_1/beta1_power": F32}, {}, 1),

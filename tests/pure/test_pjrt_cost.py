@@ -44,7 +44,6 @@ def steps(tmp_path_factory):
     """Two exported steps, x @ w in float32 and in bfloat16."""
     folder, w = tmp_path_factory.mktemp("steps"), Tensor("state", "w", (16, 16), "float32", "parameter")
     for dtype in ("float32", "bfloat16"):
-
         def step(x, w, dtype=dtype):
             made = (x.astype(dtype) @ w.astype(dtype)).astype("float32")
             return made.sum(), w + made[:16]

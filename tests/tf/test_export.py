@@ -517,13 +517,10 @@ def _models(bench_models):
     random = np.random.RandomState(0)
     for name, size in sizes.items():
         built = bench_models.build(name, size)
-        models[name] = (
-            built.graph,
-            {
-                key: random.randint(0, bound, shape).astype(dtype) if bound else random.randn(*shape).astype(dtype)
-                for key, (dtype, shape, bound) in sorted(built.feeds.items())
-            },
-        )
+        models[name] = built.graph, {
+            key: random.randint(0, bound, shape).astype(dtype) if bound else random.randn(*shape).astype(dtype)
+            for key, (dtype, shape, bound) in sorted(built.feeds.items())
+        }
     return models
 
 

@@ -84,7 +84,9 @@ def loop(x):
 
 
 def condition(x):
-    y = tf.cond(tf.placeholder_with_default(True, []), lambda: tf.matmul(x, x), lambda: tf.nn.relu(tf.matmul(x, x)))
+    y = tf.cond(
+        tf.placeholder_with_default(True, []), lambda: tf.matmul(x, x), lambda: tf.nn.relu(tf.matmul(x, x))
+    )
     return [tf.matmul(y, x), tf.gradients(y, x)[0]]
 
 
@@ -189,7 +191,6 @@ def test_a_fetched_call_is_low_and_gives_float32():
 @pytest.mark.parametrize("called", [False, True])
 def test_a_fetched_loop_is_low_and_gives_float32(called):
     """A loop's frame has the name of its call, which is another one below the fetched name."""
-
     def repeated(x):
         return tf.while_loop(lambda i, _: i < 3, lambda i, h: (i + 1, tf.matmul(h, h)), [0, x])[1]
 

@@ -175,14 +175,8 @@ def _trained_by_estimator(folder, model_fn, **settings):
 
 @pytest.mark.parametrize(
     ("source", "target"),
-    [
-        ("plain", "ours"),
-        ("ours", "plain"),
-        ("contrib", "ours"),
-        ("ours", "contrib"),
-        ("experimental", "ours"),
-        ("ours", "experimental"),
-    ],
+    [("plain", "ours"), ("ours", "plain"), ("contrib", "ours"), ("ours", "contrib"), ("experimental", "ours"),
+     ("ours", "experimental")],
 )
 @pytest.mark.parametrize("way", ["settings", "init"])
 def test_estimator_warm_start(tmp_path, source, target, way):

@@ -223,7 +223,7 @@ def test_loss_of_any_float_dtype_is_scaled_wide(mode, dtype):
         # the loss passes through the narrow dtype, its gradient does not exceed it: 2**-20 * 2**30
         loss = tf.cast(w * 2.0**-20, dtype) * tf.constant(1.0, dtype)
         optimizer = NPULossScaleOptimizer(tf.train.GradientDescentOptimizer(1.0), exponential(init=2.0**15))
-        ((gradient, _),) = optimizer.compute_gradients(loss)
+        (gradient, _), = optimizer.compute_gradients(loss)
         session.run(tf.global_variables_initializer())
         assert gradient.dtype == tf.float32
         assert session.run(gradient) == 2.0**-20
@@ -252,8 +252,8 @@ def test_grad_loss_and_losses_with_a_shape(mode):
     with tf.Graph().as_default(), tf.Session() as session:
         w = tf.get_variable("w", initializer=[1.0, 2.0])
         optimizer = NPULossScaleOptimizer(tf.train.GradientDescentOptimizer(1.0), exponential())
-        ((weighted, _),) = optimizer.compute_gradients(w * w, grad_loss=tf.constant([1.0, 10.0]))
-        ((plain, _),) = optimizer.compute_gradients(w * w)
+        (weighted, _), = optimizer.compute_gradients(w * w, grad_loss=tf.constant([1.0, 10.0]))
+        (plain, _), = optimizer.compute_gradients(w * w)
         session.run(tf.global_variables_initializer())
         np.testing.assert_array_equal(session.run(weighted), [2.0, 40.0])
         np.testing.assert_array_equal(session.run(plain), [2.0, 4.0])
@@ -264,15 +264,15 @@ def test_float16_gradients_are_unscaled_in_float32(mode, power):
     """The original's factor 1 / 2**25 is 0 in float16, and the step is applied with a gradient of 0."""
     with tf.Graph().as_default(), tf.Session() as session:
         w = tf.get_variable("w", initializer=tf.constant(1.0, tf.float16))
-        x = tf.constant(2.0 ** -(power + 5), tf.float64)
+        x = tf.constant(2.0**-(power + 5), tf.float64)
         loss = tf.cast(w, tf.float64) * x
         optimizer = NPULossScaleOptimizer(tf.train.GradientDescentOptimizer(1.0), exponential(init=2.0**power))
-        ((gradient, _),) = optimizer.compute_gradients(loss)
+        (gradient, _), = optimizer.compute_gradients(loss)
         unscaled = gradient.op.inputs[0]
         session.run(tf.global_variables_initializer())
         assert gradient.dtype == tf.float16
         assert unscaled.dtype == tf.float32
-        assert session.run(unscaled) == np.float32(2.0 ** -(power + 5))
+        assert session.run(unscaled) == np.float32(2.0**-(power + 5))
 
 
 def test_arithmetic_of_the_scale_is_kept_from_the_rewriter(mode):
@@ -471,19 +471,15 @@ def test_wrapping_and_wrapped_by_a_delegating_optimizer(mode):
             self._opt = opt
 
         def compute_gradients(self, *args, **kwargs):
-            return [
-                (None if g is None else tf.convert_to_tensor(g) * 1.0, v)
-                for g, v in self._opt.compute_gradients(*args, **kwargs)
-            ]
+            return [(None if g is None else tf.convert_to_tensor(g) * 1.0, v) for g, v in
+                    self._opt.compute_gradients(*args, **kwargs)]
 
         def apply_gradients(self, *args, **kwargs):
             return self._opt.apply_gradients(*args, **kwargs)
 
     results = []
-    for order in (
-        lambda a: NPULossScaleOptimizer(Averaging(a), exponential()),
-        lambda a: Averaging(NPULossScaleOptimizer(a, exponential())),
-    ):
+    for order in (lambda a: NPULossScaleOptimizer(Averaging(a), exponential()),
+                  lambda a: Averaging(NPULossScaleOptimizer(a, exponential()))):
         with tf.Graph().as_default(), tf.Session() as session:
             model = Model()
             step = order(tf.train.AdamOptimizer(0.1)).minimize(model.loss, model.global_step)

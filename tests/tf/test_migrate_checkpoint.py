@@ -30,18 +30,14 @@ def save(prefix, tensors, partitions=None, session_config=None, **options):
     with tf.Graph().as_default(), tf.Session(config=session_config) as session:
         for i, (name, value) in enumerate(sorted(tensors.items())):
             with tf.device("/cpu:%d" % (i % 2) if options.get("sharded") else None):
-                variable = tf.get_variable(
-                    name,
-                    np.shape(value),
-                    tf.as_dtype(getattr(value, "dtype", tf.string)),
-                    tf.zeros_initializer() if not isinstance(value, bytes) else Text(),
-                    partitioner=partitions and tf.fixed_size_partitioner(partitions),
-                )
+                variable = tf.get_variable(name, np.shape(value), tf.as_dtype(getattr(value, "dtype", tf.string)),
+                                           tf.zeros_initializer() if not isinstance(value, bytes) else Text(),
+                                           partitioner=partitions and tf.fixed_size_partitioner(partitions))
             start = 0
             for part in variable if partitions else [variable]:
                 size = part.shape.as_list()[0] if partitions else None
                 session.run(part.initializer)
-                part.load(value[start : start + size] if partitions else value, session)
+                part.load(value[start:start + size] if partitions else value, session)
                 start += size or 0
         return tf.train.Saver(**options).save(session, prefix)
 
@@ -54,13 +50,9 @@ class Text(tf.zeros_initializer):
 def model(seed=0):
     rng = np.random.RandomState(seed)
     return {
-        "net/w": rng.randn(8, 6).astype(np.float32),
-        "net/w/Adam": rng.rand(8, 6).astype(np.float32) * 1e-9,
-        "net/b": rng.randn(6).astype(BFLOAT16),
-        "beta1_power": np.float32(0.9),
-        "loss_scale": np.float32(2**20),
-        "global_step": np.int64(2**40),
-        "names": b"text\0\0",
+        "net/w": rng.randn(8, 6).astype(np.float32), "net/w/Adam": rng.rand(8, 6).astype(np.float32) * 1e-9,
+        "net/b": rng.randn(6).astype(BFLOAT16), "beta1_power": np.float32(0.9), "loss_scale": np.float32(2**20),
+        "global_step": np.int64(2**40), "names": b"text\0\0",
     }
 
 
@@ -72,8 +64,7 @@ def contents(prefix):
 
 def same(first, second):
     return sorted(first) == sorted(second) and all(
-        first[n][0] == second[n][0] and np.array_equal(first[n][1], second[n][1]) for n in first
-    )
+        first[n][0] == second[n][0] and np.array_equal(first[n][1], second[n][1]) for n in first)
 
 
 def hashes(folder):
@@ -102,10 +93,7 @@ def test_a_training_checkpoint_in_float16(source, target, tmp_path):
     assert {a.name for a in migration.plan.actions if a.kind == "cast"} == {"net/w", "net/b"}
     assert hashes(tmp_path / "source") == before
     assert sorted(os.listdir(os.path.dirname(target))) == [
-        "m16.ckpt.data-00000-of-00001",
-        "m16.ckpt.index",
-        "m16.ckpt.manifest.json",
-    ]
+        "m16.ckpt.data-00000-of-00001", "m16.ckpt.index", "m16.ckpt.manifest.json"]
 
 
 @pytest.mark.parametrize("to", ["float16", "bfloat16", "float32"])
@@ -206,17 +194,13 @@ def test_the_manifest_describes_what_was_written(source, target):
     assert told["ranges"]["net/w"]["count"] == 48
     reader = files.Reader(target)
     assert {t["new_name"]: t["sha256"] for t in told["tensors"]} == {
-        n: files.checksum(reader.read(n, i.dtype)) for n, i in reader.tensors().items()
-    }
+        n: files.checksum(reader.read(n, i.dtype)) for n, i in reader.tensors().items()}
 
 
 def test_what_does_not_read_back_never_appears(source, target, monkeypatch):
     add = files.Writer.add
-    monkeypatch.setattr(
-        files.Writer,
-        "add",
-        lambda self, name, array, *rest: add(self, name, array + 1 if name == "net/w" else array, *rest),
-    )
+    monkeypatch.setattr(files.Writer, "add", lambda self, name, array, *rest: add(
+        self, name, array + 1 if name == "net/w" else array, *rest))
     with pytest.raises(OSError, match=r"does not read back as it was written: net/w$"):
         npu_shim.migrate_checkpoint(source, target, "float16")
     assert os.listdir(os.path.dirname(target)) == []
@@ -225,10 +209,8 @@ def test_what_does_not_read_back_never_appears(source, target, monkeypatch):
 BIG = {"big": np.float32([1, 70000, -1e9]), "small": np.float32([1, 2])}
 
 
-@pytest.mark.parametrize(
-    ("policy", "code", "values"),
-    [("error", 1, None), ("inf", 0, [1, np.inf, -np.inf]), ("clamp", 0, [1, 65504, -65504])],
-)
+@pytest.mark.parametrize(("policy", "code", "values"), [
+    ("error", 1, None), ("inf", 0, [1, np.inf, -np.inf]), ("clamp", 0, [1, 65504, -65504])])
 def test_values_beyond_float16(tmp_path, target, capsys, policy, code, values):
     path = save(str(tmp_path / "s" / "m"), BIG)
     assert main([path, target, "--to=float16", "--on-overflow", policy]) == code
@@ -290,27 +272,22 @@ def test_absolute_paths_in_the_state_file_stay_valid(tmp_path):
     path = save(str(folder / "old"), BIG)
     assert main([path, str(folder / "m16"), "--to=bfloat16", "--update-state=append"]) == 0
     shutil.move(str(folder), str(tmp_path / "moved"))
-    assert [
-        os.path.exists(p + ".index")
-        for p in tf.train.get_checkpoint_state(str(tmp_path / "moved")).all_model_checkpoint_paths
-    ] == [True, True]
+    assert [os.path.exists(p + ".index") for p in
+            tf.train.get_checkpoint_state(str(tmp_path / "moved")).all_model_checkpoint_paths] == [True, True]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["S", "S", "--to=float16"], 2, "never migrated in place"),
-        (["S.index", "T", "--to=float16"], 2, "did you mean"),
-        (["S", "T"], 2, "expected SRC DST --to DTYPE"),
-        (["S", "--to=float16"], 2, "expected SRC DST --to DTYPE"),
-        (["nothing", "T", "--to=float16"], 2, "there is no checkpoint 'nothing'"),
-        (["S", "T", "--to=float8"], 2, "float8"),
-        (["S", "T", "--to=float16", "--incude=x"], 2, "incude"),
-        (["S", "T", "--to=float16", "--rename=x"], 2, "has no '=>'"),
-        (["S", "T", "--to=float16", "--include=zzz", "--exclude=yyy"], 2, "exclude: 'yyy' matches no tensor"),
-        (["S", "/proc/none/T", "--to=float16"], 3, "/proc/none"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "message"), [
+    (["S", "S", "--to=float16"], 2, "never migrated in place"),
+    (["S.index", "T", "--to=float16"], 2, "did you mean"),
+    (["S", "T"], 2, "expected SRC DST --to DTYPE"),
+    (["S", "--to=float16"], 2, "expected SRC DST --to DTYPE"),
+    (["nothing", "T", "--to=float16"], 2, "there is no checkpoint 'nothing'"),
+    (["S", "T", "--to=float8"], 2, "float8"),
+    (["S", "T", "--to=float16", "--incude=x"], 2, "incude"),
+    (["S", "T", "--to=float16", "--rename=x"], 2, "has no '=>'"),
+    (["S", "T", "--to=float16", "--include=zzz", "--exclude=yyy"], 2, "exclude: 'yyy' matches no tensor"),
+    (["S", "/proc/none/T", "--to=float16"], 3, "/proc/none"),
+])
 def test_errors_name_what_is_wrong(source, target, capsys, arguments, code, message):
     places = {"S": source, "T": target, "S.index": source + ".index"}
     assert main([places.get(a, a) for a in arguments]) == code
@@ -357,12 +334,8 @@ class Server:
 
     def __init__(self):
         self.process = subprocess.Popen(
-            [sys.executable, os.path.join(HERE, "migration_server.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            universal_newlines=True,
-        )
+            [sys.executable, os.path.join(HERE, "migration_server.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, universal_newlines=True)
 
     def start(self, *arguments, group=4096):
         self.process.stdin.write(json.dumps([group, *arguments]) + "\n")
@@ -492,7 +465,8 @@ def test_a_trained_model_goes_to_float16_and_back(tmp_path, name, back_too):
         npu_shim.migrate_checkpoint(half, back, "float32")
         before = contents(source)
         cast = {a.name for a in there.plan.actions if a.kind == "cast"}
-        expected = {n: (d, v.astype(np.float16).astype(np.float32) if n in cast else v) for n, (d, v) in before.items()}
+        expected = {n: (d, v.astype(np.float16).astype(np.float32) if n in cast else v)
+                    for n, (d, v) in before.items()}
         assert same(contents(back), expected)
         assert 0 < len(cast) < len(before)
 

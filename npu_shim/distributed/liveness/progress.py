@@ -84,10 +84,8 @@ def difference(ours: Sequence[Collective], theirs: Sequence[Collective], here: s
 
 def _moved_apart(ours: Sequence[Collective], theirs: Sequence[Collective], here: str, there: str) -> str | None:
     """The first variable (or other name) whose gradient the collectives of two ranks move differently."""
-    sides = [
-        {name: ("as " + what, collective) for collective in side for name, what in collective.moves}
-        for side in (ours, theirs)
-    ]
+    sides = [{name: ("as " + what, collective) for collective in side for name, what in collective.moves}
+             for side in (ours, theirs)]  # fmt: skip
     mine, other = sides
     for name in sorted(mine.keys() | other.keys()):
         (what, node), (their_what, their_node) = mine.get(name, (ABSENT, None)), other.get(name, (ABSENT, None))
@@ -123,6 +121,7 @@ class Fault(NamedTuple):
     code: str
     rank: int
     text: str
+
 
     def weight(self) -> tuple[int, int, str]:
         """Of faults that several ranks find at the same time, all take the least."""
