@@ -8,7 +8,6 @@ an interpreter that has it. Without one the HLO is written, and `npu_shim.pjrt.l
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -18,7 +17,7 @@ import sys
 import tempfile
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Iterator, Mapping
+from typing import Any, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -137,16 +136,10 @@ def checkpoint(state: str, prefix: str) -> None:
 
 def hlo_of(step: step_function.StepFunction, float32_products: str, stage: str) -> Any:
     """Returns the step's HLO in that `stage`, its float32 products of the wanted precision."""
-    with _products(float32_products):
-        return refusals.hlo_of(step, stage)
-
-
-@contextlib.contextmanager
-def _products(wanted: str) -> Iterator[None]:
     before = tf.config.experimental.tensor_float_32_execution_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(wanted == "default")
+    tf.config.experimental.enable_tensor_float_32_execution(float32_products == "default")
     try:
-        yield
+        return refusals.hlo_of(step, stage)
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(before)
 
@@ -161,8 +154,7 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
     one_of(float32_products, PRODUCTS, "float32_products")
     if all(isinstance(fetch, str) for fetch in step.fetches) and not any(variable.updated for variable in step.state):
         raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
-    with _products(float32_products):
-        module = refusals.module_of(step)
+    module = refusals.parsed(hlo_of(step, float32_products, "hlo_serialized"))
     open_rows.require_bounds(module)
     open_rows.require_counts_of_loops(module)
     open_rows.require_equal_branches(module)

@@ -16,7 +16,7 @@ from npu_shim.session.clusters import marking
 from npu_shim.xla import open_rows, recent, rewriting, step_checkpoint, step_function
 from npu_shim.xla.passes.resources import random_ops
 from npu_shim.xla.passes.shapes import dynamic_shapes
-from npu_shim.xla.refusals import module_of, xla_errors
+from npu_shim.xla.refusals import hlo_of, parsed, xla_errors
 from npu_shim.xla.sources import Source
 
 # what runs the programs; the one on PJRT is in a layer above, and loaded on request
@@ -265,7 +265,7 @@ class Running:
 def _require_sizes(step: step_function.StepFunction) -> None:
     """Raises PlanError for sizes that depend on the data where XLA computes with them wrongly."""
     if dynamic_shapes.may_be_open_inside(step.graph_def):
-        module = module_of(step)
+        module = parsed(hlo_of(step, "hlo_serialized"))
         open_rows.require_bounds(module)
         open_rows.require_counts_of_loops(module)
         open_rows.require_no_reversal(module)

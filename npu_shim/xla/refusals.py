@@ -87,11 +87,11 @@ def hlo_of(step: Any, stage: str) -> Any:
         raise refusal(str(reason)) from reason
 
 
-def module_of(step: Any) -> Any:
-    """Returns the HLO of a StepFunction before optimization as an HloModuleProto; errors as of `hlo_of`."""
+def parsed(hlo: bytes) -> Any:
+    """Returns HLO of stage "hlo_serialized" as an HloModuleProto."""
     from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none
 
-    return hlo_pb2.HloModuleProto.FromString(hlo_of(step, "hlo_serialized"))
+    return hlo_pb2.HloModuleProto.FromString(hlo)
 
 
 def _sentence(text: str, graph_def: Any) -> str:
