@@ -143,7 +143,7 @@ def _constant(cast, view, protos, names):
     inputs = sorted("^" + names[position] for position in folding.controls(view, cast.source))
     proto = tf.NodeDef(name=cast.name, op="Const", device=cast.device, input=inputs)
     proto.attr["dtype"].type = cast.dtype
-    proto.attr["value"].tensor.CopyFrom(constants.lowered(view, protos, cast))
+    constants.write(view, protos, cast, proto.attr["value"].tensor)
     return proto
 
 

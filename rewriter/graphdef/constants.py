@@ -10,31 +10,28 @@ from ..graph.graph_view import GraphView
 from ..planner.casts import CastEdit
 
 
-def lowered(view: GraphView, protos: Sequence[Any], cast: CastEdit) -> Any:
+def write(view: GraphView, protos: Sequence[Any], cast: CastEdit, tensor: Any) -> None:
     """Evaluates a folded cast, rounding to nearest as Cast does.
 
     Args:
         view: GraphView of the graph.
         protos: its tf.NodeDef messages, in the order of the view.
         cast: CastEdit that is folded.
-
-    Returns:
-        TensorProto of the cast's dtype.
+        tensor: an empty TensorProto, which gets the value in the cast's dtype.
     """
     dtype = tf.as_dtype(cast.dtype)
     with np.errstate(all="ignore"):  # overflow becomes infinity, as it does in a Cast
         values = np.asarray(folding.value(view, cast.source, _reader(protos)), np.float32)
         rounded = values.astype(dtype.as_numpy_dtype)
-    lowered = tf.make_tensor_proto(0, dtype=dtype)
+    tensor.dtype = cast.dtype
+    tensor.tensor_shape.SetInParent()
     for size in values.shape:
-        lowered.tensor_shape.dim.add(size=size)
+        tensor.tensor_shape.dim.add(size=size)
     bits = rounded.view(np.uint16)
     if bits.size and (bits == bits.flat[0]).all():
-        lowered.half_val[:] = [int(bits.flat[0])]
+        tensor.half_val.append(int(bits.flat[0]))
     else:
-        del lowered.half_val[:]
-        lowered.tensor_content = rounded.tobytes()
-    return lowered
+        tensor.tensor_content = rounded.tobytes()
 
 
 def _reader(protos: Sequence[Any]) -> Callable[[int], Any]:
