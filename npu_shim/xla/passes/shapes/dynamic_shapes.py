@@ -319,8 +319,9 @@ class View:
         shape = self._outputs(name)[number].shape
         sizes = shape.as_list() if shape.rank is not None else []
         starts = tf.make_ndarray(begin.attr["value"].tensor)
-        shifted = node.attr["ellipsis_mask"].i | node.attr["new_axis_mask"].i
-        left = node.attr["begin_mask"].i
+        masks = {name: value.i for name, value in node.attr.items()}  # asking for one that is not there would add it
+        shifted = masks.get("ellipsis_mask", 0) | masks.get("new_axis_mask", 0)
+        left = masks.get("begin_mask", 0)
         return any(
             start < 0 and not left >> k & 1 and (shifted or k >= len(sizes) or sizes[k] is None)
             for k, start in enumerate(starts)
