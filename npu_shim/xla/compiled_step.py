@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections import Counter
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -250,7 +250,7 @@ class Running:
         if program is None:
             functional = self._prepared.for_shapes(shapes)
             self.recomputation, self.attention = functional.recomputation, functional.attention
-            _require_sizes(functional)
+            _require_sizes(functional, arrays if self._count == 1 else [array[0] for array in arrays])
             program = compiled(functional, self._count)
             self._programs.add(shapes, program)
         return [result.numpy() for result in program(*[tf.constant(array) for array in arrays])]
@@ -262,10 +262,13 @@ class Running:
         """Takes the values of the variables of the Prepared for the newest."""
 
 
-def _require_sizes(step: step_function.StepFunction) -> None:
-    """Raises PlanError for sizes that depend on the data where XLA computes with them wrongly."""
+def _require_sizes(step: step_function.StepFunction, feeds: Sequence[np.ndarray]) -> None:
+    """Raises PlanError for sizes that depend on the data where XLA computes with them wrongly.
+
+    XLA is given the `feeds` of a step, since it makes constants of those that it must know, such as lengths.
+    """
     if dynamic_shapes.may_be_open_inside(step.graph_def):
-        module = parsed(hlo_of(step, "hlo_serialized"))
+        module = parsed(hlo_of(step, "hlo_serialized", feeds))
         open_rows.require_bounds(module)
         open_rows.require_counts_of_loops(module)
         open_rows.require_no_reversal(module)

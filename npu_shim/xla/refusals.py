@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any, Container, Iterator
+from typing import Any, Container, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -70,8 +70,8 @@ def xla_errors(graph_def: Any) -> Iterator[None]:
         raise refusal(error.message, graph_def) from error
 
 
-def hlo_of(step: Any, stage: str) -> Any:
-    """Returns the HLO of a StepFunction in that `stage`.
+def hlo_of(step: Any, stage: str, feeds: Sequence[Any] = ()) -> Any:
+    """Returns the HLO of a StepFunction in that `stage`, for `feeds` as `StepFunction.hlo` takes them.
 
     Raises:
         ConfigError: the graph does not take feeds of these shapes.
@@ -80,7 +80,7 @@ def hlo_of(step: Any, stage: str) -> Any:
     step.function  # noqa: B018  errors of tracing are none of XLA's
     try:
         with xla_errors(step.graph_def):
-            return step.hlo(stage)
+            return step.hlo(stage, feeds)
     except PlanError:
         raise
     except ValueError as reason:  # some refusals come as text only

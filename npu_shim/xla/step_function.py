@@ -100,16 +100,17 @@ class StepFunction:
             kept[name] = make()
         return kept[name]
 
-    def hlo(self, stage: str = "hlo") -> str | bytes:
+    def hlo(self, stage: str = "hlo", feeds: Sequence[Any] = ()) -> str | bytes:
         """Returns the step as XLA's HLO.
 
         Args:
             stage: as for TensorFlow's `experimental_get_compiler_ir`: "hlo" and "optimized_hlo" (text),
                 "hlo_serialized" (bytes of an HloModuleProto), ...
+            feeds: a value for each feed, of which XLA makes constants where it must know them; empty for none.
         """
-        specs = [tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds]
         with tf_internals.eager_mode():
-            return self.compiled.experimental_get_compiler_ir(*specs)(stage=stage)
+            given = map(tf.constant, feeds) if len(feeds) else (tf.TensorSpec(f.shape, f.dtype) for f in self.feeds)
+            return self.compiled.experimental_get_compiler_ir(*given)(stage=stage)
 
 
 def build(

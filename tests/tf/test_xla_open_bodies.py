@@ -52,7 +52,9 @@ def step_of(f, way, train=False):
         w = tf.get_variable("w", initializer=np.full([4, 3], 0.5, np.float32), use_resource=True)
         found = WAYS[way](f, w * x * 2, n)
         loss = tf.reduce_sum(found if train else w)
-        fetches = [found, tf.train.GradientDescentOptimizer(0.1).minimize(loss), w.read_value()]
+        with tf.control_dependencies([found]):  # a session may read w before or behind an update that does not wait
+            train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+        fetches = [found, train_op, w.read_value()]
         return graph, fetches, [x, n], tf.global_variables_initializer()
 
 
