@@ -14,15 +14,16 @@ from typing import Any, Mapping
 from npu_shim.compat import callers
 from npu_shim.compat.names import exports, missing, names
 
-_INSTALLED: list[bool] = []
+
+class Finder(missing.Finder):
+    """Finds the modules of this file; while one is in sys.meta_path, the names are restored."""
 
 
 def install() -> None:
     """Makes TensorFlow 2's modules resolve these names as well; a second call does nothing."""
-    if names.tensorflow_1() or _INSTALLED:
+    if names.tensorflow_1() or any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
-    _INSTALLED.append(True)
-    sys.meta_path.append(missing.Finder(_modules()))
+    sys.meta_path.append(Finder(_modules()))
     missing.when_loaded({module: functools.partial(_patch_module, rows) for module, rows in _answers().items()})
 
 
