@@ -90,7 +90,7 @@ def _made_before(tensors, passed) -> Iterator[tuple[Any, bool]]:
         passed.add(op)
         ahead += [(tensor, in_this_run) for tensor in op.inputs]
         if HOLDS_GRADIENTS.match(op.type):
-            ahead += [(op, False) for op in _written_into(op)]
+            ahead += [(written, False) for written in _written_into(op)]
 
 
 def is_of_all_workers(op: Any) -> bool:

@@ -219,7 +219,7 @@ class _Conversion:
             yield "'%s' waits for '%s'" % (self._call.name, source)
 
     def _differences(self, side: int, body: Any, was: Any, node: Any) -> Iterator[str]:
-        attributes = [{k: v for k, v in node.attr.items() if k != "_class"} for node in (was, node)]
+        attributes = [{k: v for k, v in proto.attr.items() if k != "_class"} for proto in (was, node)]
         if attributes[0] != attributes[1] or self._view.of[was.name] != {(self._predicate, side)}:
             yield "'%s' (%s) has other attributes, or another side" % (node.name, node.op)
         if len(data(node)) != len(data(was)):

@@ -82,7 +82,7 @@ def _of_loop(given, node, library):
     """Facts that hold in every iteration of a loop: of arguments that it changes, only the shape."""
     body = library.get(node.attr["body"].func.name)
     passed = set() if body is None else _passed_on(body)
-    return [given if number in passed else Given(given.shape, False, None) for number, given in enumerate(given)]
+    return [fact if number in passed else Given(fact.shape, False, None) for number, fact in enumerate(given)]
 
 
 def _passed_on(body):

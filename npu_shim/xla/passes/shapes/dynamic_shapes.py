@@ -129,9 +129,20 @@ def _may_open(nodes: Sequence[Any]) -> bool:
 def _takes_elements(node: Any, packs: Mapping[str, int]) -> bool:
     """Whether a node is x[i] or x[i, j], whose size is known whatever i and j are; `packs` has the lengths of Packs."""
     axes = packs.get(source_of(node.input[1])) if node.op == "StridedSlice" else None
-    masks = {name: attr.i for name, attr in node.attr.items() if name.endswith("_mask")}  # asking for one adds it
-    others = masks.get("ellipsis_mask", 0) | masks.get("new_axis_mask", 0)
-    return axes is not None and not others and masks.get("shrink_axis_mask", 0) == (1 << axes) - 1
+    if axes is None:
+        return False
+    masks = _masks(node)
+    return not _shifts_axes(masks) and masks["shrink_axis_mask"] == (1 << axes) - 1
+
+
+def _masks(node: Any) -> collections.Counter[str]:
+    """The masks of a StridedSlice, 0 for those that it does not name: asking a NodeDef for one would add it."""
+    return collections.Counter({name: attr.i for name, attr in node.attr.items() if name.endswith("_mask")})
+
+
+def _shifts_axes(masks: collections.Counter[str]) -> bool:
+    """Whether the k-th entry of a StridedSlice may stand for another axis than the k-th."""
+    return bool(masks["ellipsis_mask"] | masks["new_axis_mask"])
 
 
 class View:
@@ -319,9 +330,8 @@ class View:
         shape = self._outputs(name)[number].shape
         sizes = shape.as_list() if shape.rank is not None else []
         starts = tf.make_ndarray(begin.attr["value"].tensor)
-        masks = {name: value.i for name, value in node.attr.items()}  # asking for one that is not there would add it
-        shifted = masks.get("ellipsis_mask", 0) | masks.get("new_axis_mask", 0)
-        left = masks.get("begin_mask", 0)
+        masks = _masks(node)
+        shifted, left = _shifts_axes(masks), masks["begin_mask"]
         return any(
             start < 0 and not left >> k & 1 and (shifted or k >= len(sizes) or sizes[k] is None)
             for k, start in enumerate(starts)
