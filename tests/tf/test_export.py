@@ -199,7 +199,7 @@ def test_what_cannot_be_exported_leaves_nothing(session, tmp_path):
 
 
 def test_a_refusal_of_xla_is_told_once_and_names_its_input():
-    def hlo(stage):
+    def hlo(stage, feeds):
         text = "Input 1 to node `step/y` with op Fill must be a compile-time constant.\n{{node step/y}}"
         raise tf.errors.InvalidArgumentError(None, None, text)
 
