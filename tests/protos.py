@@ -34,7 +34,8 @@ MESSAGES = {
     "NameAttrList": "name 1 string attr 2 AttrValue%",
     "FunctionDefLibrary": "function 1 FunctionDef* gradient 2 NameAttrList*",
     "FunctionDef": "signature 1 OpDef node_def 3 NodeDef* ret 4 string% attr 5 AttrValue% control_ret 6 string%",
-    "OpDef": "name 1 string input_arg 2 ArgDef* output_arg 3 ArgDef* attr 4 AttrDef* is_stateful 17 bool",
+    "OpDef": "name 1 string input_arg 2 ArgDef* output_arg 3 ArgDef* attr 4 AttrDef* is_stateful 17 bool "
+             "control_output 20 string*",
     "ArgDef": "name 1 string type 3 int32 type_attr 4 string number_attr 5 string type_list_attr 6 string "
               "is_ref 16 bool experimental_full_type 17 string",
     "AttrDef": "name 1 string type 2 string default_value 3 AttrValue allowed_values 7 AttrValue",

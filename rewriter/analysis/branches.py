@@ -5,7 +5,7 @@ s:Switch(x, p)   a:Exp(s:1)   m:Merge(s, a)       a is in branch (p, 1), s and m
 
 from __future__ import annotations
 
-from typing import FrozenSet, Mapping, Tuple
+from typing import Container, FrozenSet, Mapping, Tuple
 
 from ..ir.graph import Graph, Node, Value
 from . import order
@@ -19,31 +19,36 @@ Inside = FrozenSet[Branch]
 @analysis
 def branches(graph: Graph) -> dict[Node, Inside]:
     """The branches that each node is in, in topological order; nodes on a cycle that is no loop are left out."""
+    return inside(graph)
+
+
+def inside(graph: Graph, fed: Container[Node] = frozenset()) -> dict[Node, Inside]:
+    """Likewise, where some nodes may be fed: their values are then not what they compute."""
     branches: dict[Node, Inside] = {}
     for node in order.topological(graph):
-        branches[node] = _branches(node, branches)
+        branches[node] = _branches(node, branches, fed)
     return branches
 
 
-def decides(switch: Node) -> Value:
-    """What decides a Switch, behind any Identity nodes."""
+def decides(switch: Node, fed: Container[Node] = frozenset()) -> Value:
+    """What decides a Switch, behind any Identity nodes that are not fed."""
     value = switch.inputs[1]
-    while value.node.op == "Identity":
+    while value.node.op == "Identity" and value.node not in fed:
         value = value.node.inputs[0]
     return value
 
 
-def _branches(node: Node, known: Mapping[Node, Inside]) -> Inside:
-    waits = [known.get(control, frozenset()) for control in node.controls]
-    if node.op not in order.MERGES:
-        return frozenset().union(*(_along(value, known) for value in node.inputs), *waits)
-    values = [_along(value, known) for value in node.inputs if value.node in known]
-    return frozenset.intersection(*values).union(*waits) if values else frozenset()
-
-
-def _along(value: Value, known: Mapping[Node, Inside]) -> Inside:
-    """The branches that a value is in."""
+def along(value: Value, known: Mapping[Node, Inside], fed: Container[Node] = frozenset()) -> Inside:
+    """The branches that a value is in, by those of nodes."""
     inside = known.get(value.node, frozenset())
     if value.node.op not in SWITCHES or value.node.inputs[1].node.op == "LoopCond":
         return inside
-    return inside | {(decides(value.node), value.index)}
+    return inside | {(decides(value.node, fed), value.index)}
+
+
+def _branches(node: Node, known: Mapping[Node, Inside], fed: Container[Node]) -> Inside:
+    waits = [known.get(control, frozenset()) for control in node.controls]
+    if node.op not in order.MERGES:
+        return frozenset().union(*(along(value, known, fed) for value in node.inputs), *waits)
+    values = [along(value, known, fed) for value in node.inputs if value.node in known]
+    return frozenset.intersection(*values).union(*waits) if values else frozenset()

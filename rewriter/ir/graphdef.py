@@ -203,7 +203,7 @@ def _write_library(module: Module, library: Any) -> None:
     for name in module.functions:
         untouched = module.functions.untouched(name)
         if untouched is None:
-            _write_function(module.functions[name], library.function.add())
+            write_function(module.functions[name], library.function.add())
         else:
             library.function.add().CopyFrom(untouched)
     if module.source is not None:
@@ -242,9 +242,11 @@ def written(node: Node, proto: Any, text: Callable[[Value], str] = str) -> Any:
     return proto
 
 
-def _write_function(function: Function, proto: Any) -> None:
+def write_function(function: Function, proto: Any) -> Any:
+    """Makes an empty FunctionDef what a function is, and returns it."""
     if function.proto is None:
         _write_signature(function.signature, proto.signature)
+        proto.signature.control_output.extend(function.effects)
         for name, value in function.attributes.items():
             encode(value, proto.attr[name])
     else:
@@ -255,6 +257,7 @@ def _write_function(function: Function, proto: Any) -> None:
         proto.ret[name] = body_text(value)
     for name, node in function.effects.items():
         proto.control_ret[name] = node.name
+    return proto
 
 
 def _write_signature(signature: Definition, proto: Any) -> None:

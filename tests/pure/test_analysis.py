@@ -156,3 +156,11 @@ def test_the_branches_that_nodes_are_in():
     }  # fmt: skip
     assert [node.name for node in nodes if node not in branches_of] == ["z", "y"]
     assert branches.decides(nodes["s"]) is nodes["p"].value
+
+
+def test_what_is_fed_decides_by_itself():
+    nodes = graph("p:A i:Identity(p) x:A s:Switch(x, p) t:Switch(x, i) a:B(s:1) b:B(t:1)")
+    assert branches.inside(nodes)[nodes["a"]] == branches.inside(nodes)[nodes["b"]] == {(nodes["p"].value, 1)}
+    fed = frozenset([nodes["i"]])
+    assert branches.inside(nodes, fed)[nodes["b"]] == {(nodes["i"].value, 1)}
+    assert branches.decides(nodes["t"], fed) is nodes["i"].value

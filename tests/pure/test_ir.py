@@ -381,6 +381,15 @@ def test_arguments_are_shown_with_what_they_are():
     assert [argument.is_ref for argument in parsed(source).functions["f"].signature.inputs] == [False, True]
 
 
+def test_the_signature_of_a_new_function_names_what_it_runs():
+    module = parsed("")
+    function = Function(module, "f", Definition("f", (), (), {}, True))
+    function.effects["w"] = function.add("w", "NoOp")
+    written = graphdef.write_function(function, protos.GraphDef().library.function.add())
+    assert list(written.signature.control_output) == ["w"]
+    assert dict(written.control_ret) == {"w": "w"}
+
+
 def test_functions_are_added_and_removed():
     module, other = parsed(CALL), parsed(CALL)
     with pytest.raises(ValueError, match="the library has a function 'top' already"):

@@ -11,6 +11,7 @@ from npu_shim.loss_scale import NPULossScaleOptimizer
 from npu_shim.loss_scale.managers.managers import ExponentialUpdateLossScaleManager, ScheduledLossScaleManager
 from npu_shim.options.ops.scopes import attributes
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.ir import graphdef
 from npu_shim.session.clusters import conditionals, marking
 from npu_shim.session.clusters.moves import MUST_COMPILE
 
@@ -337,7 +338,9 @@ def functional(build, keep=()):
     with tf.Graph().as_default() as graph:
         made = build(tf.placeholder(tf.bool, [], "p"))
     before = tf.graph_util.extract_sub_graph(graph.as_graph_def(), [made.op.name])
-    return conditionals.functional(before, [made.op.name, *keep], lambda node: False, 1), before
+    module = graphdef.read(before)
+    conditionals.to_functional(module, [made.op.name, *keep], lambda node: False, 1)
+    return graphdef.write(module), before
 
 
 def variable(name="v"):

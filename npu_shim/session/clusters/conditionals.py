@@ -14,15 +14,17 @@ stay, and so does everything after them in their branch.
 
 from __future__ import annotations
 
-import collections
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Iterator
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options.ops.scopes import EQUAL_SHAPES
+from npu_shim.rewriter.analysis import branches, order
 from npu_shim.rewriter.graph.arguments import source_of
-from npu_shim.session.clusters.branches import NONE, Branches
-from npu_shim.session.clusters.moves import Move, constant_behind, input_dtypes
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import Node, Value
+from npu_shim.rewriter.ir.module import Module
+from npu_shim.session.clusters.moves import Group, Move, View, input_dtypes
 
 ASSIGNS = frozenset(["AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"])
 APPLIES = frozenset("ResourceApply" + rule for rule in (
@@ -49,132 +51,101 @@ ARGUMENTS = frozenset(
 )
 
 
-def functional(
-    graph_def: tf.GraphDef, keep: Iterable[str], left_out: Callable[[tf.NodeDef], bool], minimum: int,
+def to_functional(
+    module: Module, keep: Iterable[str], left_out: Callable[[Node], bool], minimum: int,
     check: Callable[[str, tf.GraphDef, tf.GraphDef], Any] = lambda name, before, after: None,
-) -> tf.GraphDef:  # fmt: skip
-    """Returns a GraphDef with functional conditionals; the given one itself if there is nothing to convert.
+) -> None:  # fmt: skip
+    """Makes conditionals functional.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef; it is not changed.
+        module: changed in place.
         keep: names of nodes or tensors that are fed, fetched or run.
-        left_out: function of a NodeDef to whether it stays out of XLA.
+        left_out: function of a Node to whether it stays out of XLA.
         minimum: least number of ops of updates that become a function.
-        check: called with "conditionals" and the graph before and after each conversion.
+        check: called with "conditionals" and the GraphDef before and after each conversion.
     """
-    if not any(node.op == "Merge" for node in graph_def.node):
-        return graph_def
-    if tf.__version__.startswith("1."):
-        return graph_def
-    keep = set(map(source_of, keep))
-    while True:
-        view = Branches(graph_def, keep)
-        if len(view.nodes) < len(graph_def.node):
-            return graph_def  # a cycle that is no v1 loop
-        groups = _find_groups(view, _movable(view, keep, left_out))
-        moves = (Move(view, group) for group in groups)
+    if tf.__version__.startswith("1.") or "Merge" not in module.ops():
+        return
+    graph = module.graph
+    fed = frozenset(graph[name] for name in map(source_of, keep) if name in graph)
+    while not order.unordered(graph):  # a cycle that is no v1 loop
+        view = View(graph, branches.inside(graph, fed), fed)
+        moves = (Move(view, group) for group in _groups(view, _movable(view, left_out)))
         move = next((move for move in moves if move.is_whole(WRITES) and move.size() >= minimum), None)
         if move is None:
-            return graph_def
-        converted = move.result(graph_def, keep)
-        check("conditionals", graph_def, converted)
-        graph_def = converted
+            return
+        before = graphdef.write(module)
+        move.apply()
+        check("conditionals", before, graphdef.write(module))
 
 
-Group = collections.namedtuple("Group", "predicate updates targets")
-Group.__doc__ = """The nodes that become one node.
-
-Attributes:
-    predicate: tensor that decides.
-    updates: whether variables are written.
-    targets: names of the ops that write to variables, or of one Merge.
-"""
-
-
-def _movable(view, keep, left_out):
-    """Names of the nodes in a branch of one predicate whose path from the Switch has only OPS."""
-    movable = set()
-    for name, node in view.nodes.items():
-        if len(view.of[name]) != 1 or node.op not in OPS or name in keep or left_out(node):
+def _movable(view: View, left_out: Callable[[Node], bool]) -> set[Node]:
+    """The nodes in a branch of one predicate whose path from the Switch has only OPS."""
+    movable: set[Node] = set()
+    for node, inside in view.inside.items():
+        if len(inside) != 1 or node.op not in OPS or node in view.fed or left_out(node):
             continue
-        sources = [source_of(text) for text in node.input]
-        inside = [source for source in sources if view.of[source] != NONE or _stays(view.nodes[source], keep)]
+        sources = (source for source in node.sources() if view.inside[source] or _stays(source, view))
         fits = _constants_known(view, node) and _arguments_fit(view, node) and _has_a_value(view, node)
-        if fits and all(source in movable for source in inside):
-            movable.add(name)
+        if fits and all(source in movable for source in sources):
+            movable.add(node)
     return movable
 
 
-def _stays(source, keep):
+def _stays(source: Node, view: View) -> bool:
     """Whether a node is a Switch of a reference, or one that may be fed."""
-    return source.op == "RefSwitch" or (source.op == "Switch" and source.name in keep)
+    return source.op == "RefSwitch" or (source.op == "Switch" and source in view.fed)
 
 
-def _constants_known(view, node):
+def _constants_known(view: View, node: Node) -> bool:
     number = CONSTANTS.get(node.op)
-    return number is None or constant_behind(view, node.input[number]) is not None
+    return number is None or view.constant(node.inputs[number]) is not None
 
 
-def _arguments_fit(view, node):
+def _arguments_fit(view: View, node: Node) -> bool:
     """Whether every tensor from outside the branch can be an argument of a function."""
-    dtypes = input_dtypes(node)
-    for text, dtype in zip(node.input, dtypes):
-        if view.of[source_of(text)] == NONE and dtype not in ARGUMENTS and constant_behind(view, text) is None:
-            return False
-    return True
+    pairs = zip(node.inputs, input_dtypes(node))
+    outside = (value for value, dtype in pairs if not view.inside[value.node] and dtype not in ARGUMENTS)
+    return all(view.constant(value) is not None for value in outside)
 
 
-def _find_groups(view, movable):
+def _groups(view: View, movable: set[Node]) -> list[Group]:
     """The Groups of a graph, those of values first: they are between the gradients and the updates."""
-    values, updates = [], {}
-    for name, node in view.nodes.items():
-        if node.op == "Merge" and EQUAL_SHAPES in node.attr and view.of[name] == NONE:
-            predicates = {predicate for text in node.input if text[0] != "^" for predicate, _ in view.along(text)}
-            sources = [source_of(text) for text in node.input]
-            inside = all(source in movable for source in sources if view.of[source] != NONE)
-            if len(predicates) == 1 and inside and not _index_is_used(view, name):
-                predicate = predicates.pop()
-                values.append(Group(predicate, False, [name]))
-        elif name in movable and node.op in WRITES:
-            ((predicate, _),) = view.of[name]
-            updates.setdefault((predicate, node.device), []).append(name)
-    return values + [group for key, names in updates.items() for group in _in_rounds(view, key[0], names)]
+    values: list[Group] = []
+    updates: dict[tuple[Value, str], list[Node]] = {}
+    for node, inside in view.inside.items():
+        if node.op == "Merge" and EQUAL_SHAPES in node.attrs and not inside:
+            predicates = {predicate for value in node.inputs for predicate, _ in view.along(value)}
+            moves = all(source in movable for source in node.sources() if view.inside[source])
+            if len(predicates) == 1 and moves and not node.output(1).users:
+                values.append(Group(predicates.pop(), False, [node]))
+        elif node in movable and node.op in WRITES:
+            ((predicate, _),) = inside
+            updates.setdefault((predicate, node.device), []).append(node)
+    return values + [group for key, nodes in updates.items() for group in _in_rounds(view, key[0], nodes)]
 
 
-def _in_rounds(view, predicate, names):
-    rounds, by_round = view.rounds(predicate), {}
-    for name in names:
-        by_round.setdefault(rounds[name], []).append(name)
-    return [Group(predicate, True, names) for names in by_round.values()]
+def _in_rounds(view: View, predicate: Value, nodes: Iterable[Node]) -> Iterator[Group]:
+    """Groups of the nodes by how often the way to them has left the predicate's branches: none waits for itself."""
+    rounds: dict[Node, int] = {}
+    within = {node for node, inside in view.inside.items() if any(branch[0] is predicate for branch in inside)}
+    for node in view.inside:
+        left = (rounds[source] + (source in within and node not in within) for source in node.sources()
+                if source in rounds)  # fmt: skip
+        rounds[node] = max(left, default=0)
+    groups: dict[int, list[Node]] = {}
+    for node in nodes:
+        groups.setdefault(rounds[node], []).append(node)
+    return (Group(predicate, True, targets) for targets in groups.values())
 
 
-def _index_is_used(view, merge):
-    texts = {text for name in view.consumers[merge] for text in view.nodes[name].input}
-    return "%s:1" % merge in texts
-
-
-def _has_a_value(view, node):
+def _has_a_value(view: View, node: Node) -> bool:
     """Whether the step also reads the variable that the node assigns: XLA's If cannot initialize a variable."""
     if node.op != "AssignVariableOp":
         return True
-    handle = _variable_handle(view, node)
-    for name in _variable_users(view, handle):
-        reads = view.nodes[name].op == "ReadVariableOp" or view.nodes[name].op in APPLIES
-        if reads and (view.of[name] == NONE or view.of[name] == view.of[node.name]):
-            return True
-    return False
-
-
-def _variable_handle(view, node):
-    source = view.nodes[source_of(node.input[0])]
-    while source.op in ("Identity", "Switch"):
-        source = view.nodes[source_of(source.input[0])]
-    return source.name
-
-
-def _variable_users(view, handle):
-    users, pending = [], [handle]
-    while pending:
-        for name in view.consumers[pending.pop()]:
-            (pending if view.nodes[name].op in ("Identity", "Switch") else users).append(name)
-    return users
+    handle = node.inputs[0].node
+    while handle.op in ("Identity", "Switch"):
+        handle = handle.inputs[0].node
+    users = order.descendants([handle], lambda user: user is handle or user.op in ("Identity", "Switch"))
+    reads = (user for user in users if user.op == "ReadVariableOp" or user.op in APPLIES)
+    return any(view.inside[read] in (frozenset(), view.inside[node]) for read in reads)

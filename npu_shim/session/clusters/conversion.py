@@ -14,12 +14,15 @@ from typing import Any, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph import arguments
-from npu_shim.rewriter.graph.arguments import controls, data, output_of, source_of
-from npu_shim.rewriter.graphdef.functions import Outputs
-from npu_shim.session.clusters.branches import NONE, Branches, topological_order
+from npu_shim.rewriter.analysis import branches, order
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.graph.arguments import controls, data
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.attributes import Callee
+from npu_shim.rewriter.ir.graph import Graph, Node, Value
+from npu_shim.rewriter.ir.module import Function, Module
 from npu_shim.session.clusters.conditionals import WRITES
+from npu_shim.session.clusters.moves import View
 
 IF, CALL = "StatelessIf", "StatefulPartitionedCall"
 BRANCHES = ("else_branch", "then_branch")  # of the sides 0 and 1
@@ -33,52 +36,63 @@ def violations(before: tf.GraphDef, after: tf.GraphDef, keep: frozenset[str]) ->
         after: the graph that it gave.
         keep: names of nodes that are fed, fetched or run.
     """
-    view = Branches(before, keep)
-    added = [node for node in after.node if node.name not in view.nodes]
-    calls = [node for node in added if node.op in (IF, CALL)]
-    library = {function.signature.name: function for function in after.library.function}
-    if len(calls) != 1 or len(view.nodes) < len(before.node):
+    was, now = graphdef.read(before).graph, None
+    fed = frozenset(was[name] for name in keep if name in was)
+    view = View(was, branches.inside(was, fed), fed)
+    try:
+        now = graphdef.read(after)
+        calls = [node for node in now.graph if node.name not in was and node.op in (IF, CALL)]
+        bodies = _bodies(now, calls[0]) if len(calls) == 1 else None
+    except (ConfigError, KeyError, ValueError) as error:  # what can be read in no way
+        yield str(error)
+        return
+    if len(calls) != 1 or order.unordered(was):
         yield "%d conditionals are new, expected one" % len(calls)
-        return
-    bodies = _bodies(calls[0], library)
-    if bodies is None:
+    elif bodies is None:
         yield "'%s' does not hand its inputs to the two sides of an If" % calls[0].name
-        return
-    compared = _Conversion(view, after, calls[0], bodies)
-    yield from _functions_stay(before, after, calls[0], bodies)
-    yield from compared.nodes()
-    yield from compared.gone()
-    for side, body in enumerate(bodies):
-        yield from compared.body(side, body)
-    yield from compared.waits()
+    else:
+        yield from _functions_stay(before, after, calls[0], bodies)
+        yield from _Conversion(view, now.graph, calls[0], bodies).problems()
 
 
-def _bodies(call: Any, library: dict[str, Any]) -> list[Any] | None:
+def _bodies(module: Module, call: Node) -> list[Function] | None:
     """The functions of the sides 0 and 1, None if their arguments are not the inputs of the call in their order."""
-    holder, given = call, ["arg%d" % k for k in range(len(data(call)) - 1)]
+    holder, given = call, ["arg%d" % number for number in range(len(call.inputs) - 1)]
     if call.op == CALL:
-        function = library.get(call.attr["f"].func.name)
-        if function is None or [node.op for node in function.node_def] != ["If"]:
+        function = _called(module, call, "f")
+        nodes = [] if function is None else [node for node in function if node not in function.arguments]
+        if function is None or [node.op for node in nodes] != ["If"]:
             return None
-        holder = function.node_def[0]
-        takes = [argument.name for argument in function.signature.input_arg]
-        runs = list(function.control_ret.values()) == [holder.name] == list(function.signature.control_output)
-        if list(holder.input) != takes or takes[1:] != given or not runs or function.ret or holder.device:
+        (holder,) = nodes
+        takes = [value.node for value in holder.inputs]
+        runs = list(function.effects.values()) == [holder] and list(function.proto.signature.control_output) == ["if"]
+        names = [argument.name for argument in takes[1:]]
+        if takes != function.arguments or names != given or not runs or function.results or holder.device:
             return None
-    bodies = [library.get(holder.attr[name].func.name) for name in BRANCHES]
-    if any(body is None or [argument.name for argument in body.signature.input_arg] != given for body in bodies):
-        return None
-    takes = [[argument.type for argument in body.signature.input_arg] for body in bodies]
-    return bodies if takes == [list(holder.attr["Tin"].list.type)] * 2 else None
+    bodies = [_called(module, holder, name) for name in BRANCHES]
+    for body in bodies:
+        taken = () if body is None else body.signature.inputs
+        if body is None or [argument.name for argument in taken] != given:
+            return None
+        if tuple(argument.dtype for argument in taken) != holder.attrs.get("Tin"):
+            return None
+    return bodies  # type: ignore[return-value]
 
 
-def _functions_stay(before: Any, after: Any, call: Any, bodies: Sequence[Any]) -> Iterator[str]:
+def _called(module: Module, node: Node, name: str) -> Function | None:
+    """The function that an attribute names, None if there is no such one."""
+    callee = node.attrs.get(name)
+    known = isinstance(callee, Callee) and callee.name in module.functions
+    return module.functions[callee.name] if known else None
+
+
+def _functions_stay(before: Any, after: Any, call: Node, bodies: Sequence[Function]) -> Iterator[str]:
     count = len(before.library.function)
     if list(after.library.function[:count]) != list(before.library.function):
         yield "the functions of the library have changed"
     if (before.versions, list(before.library.gradient)) != (after.versions, list(after.library.gradient)):
         yield "the versions of the graph, or the gradients of its functions, have changed"
-    expected = {body.signature.name for body in bodies} | ({call.attr["f"].func.name} if call.op == CALL else set())
+    expected = {body.name for body in bodies} | ({call.attrs["f"].name} if call.op == CALL else set())
     names = {function.signature.name for function in after.library.function[count:]}
     yield from ("function '%s' is new" % name for name in sorted(names - expected))
 
@@ -86,178 +100,179 @@ def _functions_stay(before: Any, after: Any, call: Any, bodies: Sequence[Any]) -
 class _Conversion:
     """The two graphs, and the If between them."""
 
-    def __init__(self, view: Branches, after: Any, call: Any, bodies: Sequence[Any]) -> None:
-        self._view, self._call, self._bodies = view, call, bodies
-        self._after, self._count = {node.name: node for node in after.node}, len(after.node)
-        self._predicate, *self._given = data(call)
-        self._waits = {*map(source_of, controls(call)), *map(source_of, self._given)}
-        self._sides = {node.name: side for side, body in enumerate(bodies) for node in body.node_def}
-        self._writes = {name for name in self._sides if name in view.nodes and view.nodes[name].op in WRITES}
-        self._outputs = Outputs({})
+    def __init__(self, view: View, after: Graph, call: Node, bodies: Sequence[Function]) -> None:
+        self._view, self._before, self._after = view, view.graph, after
+        self._call, self._bodies = call, bodies
+        self._predicate, *self._given = map(self._was, call.inputs)
+        self._sides = {node.name: side for side, body in enumerate(bodies) for node in body.nodes.values()
+                       if node not in body.arguments}  # fmt: skip
+        self._writes = {name for name in self._sides if name in self._before and self._before[name].op in WRITES}
         self._needed: set[str] = set()  # what nodes of the branches waited for outside of them
         self._may: set[str] = set()  # what constants did
 
+    def problems(self) -> Iterator[str]:
+        """What is wrong."""
+        new = [value for value in self._call.inputs if self._was(value) is None]
+        if new:
+            yield "'%s' takes '%s', which is new" % (self._call.name, new[0])
+            return
+        yield from self._nodes()
+        yield from self._gone()
+        for side, body in enumerate(self._bodies):
+            yield from self._body(side, body)
+        yield from self._waits()
+
+    def _was(self, value: Value) -> Value | None:
+        """A value of the graph as it was."""
+        name = value.node.name
+        return self._before[name].output(value.index) if name in self._before else None
+
     # the graph
 
-    def nodes(self) -> Iterator[str]:
+    def _nodes(self) -> Iterator[str]:
         """What is wrong with the nodes of the new graph."""
-        if len(self._after) < self._count:
-            yield "two nodes have one name"
-        for text in self._call.input:
-            if self._view.along(text) != NONE:
-                yield "'%s' takes '%s', which runs on one side only" % (self._call.name, text)
-        for name, node in self._after.items():
-            was = self._view.nodes.get(name)
+        inside = [(value, self._view.along(value)) for value in (self._predicate, *self._given)]
+        inside += [(node, self._view.inside.get(self._before.nodes.get(node.name))) for node in self._call.controls]
+        for taken, branches_of in inside:
+            if branches_of:
+                yield "'%s' takes '%s', which runs on one side only" % (self._call.name, taken)
+        for name, node in self._after.nodes.items():
+            was = self._before.nodes.get(name)
             if was is None:
                 if not self._is_expected(node):
                     yield "'%s' (%s) is new" % (name, node.op)
-            elif was != node and not self._is_result(was, node) and not self._waits_for_call(was, node):
+            elif was.proto != node.proto and not self._is_result(was, node) and not self._waits_for_call(was, node):
                 yield "'%s' (%s) has changed" % (name, was.op)
-        complete = all(source_of(text) in self._after for node in self._after.values() for text in node.input)
-        if complete and len(topological_order(self._after)) < len(self._after):
+        if order.unordered(self._after):
             yield "'%s' waits for itself" % self._call.name
 
-    def gone(self) -> Iterator[str]:
+    def _gone(self) -> Iterator[str]:
         """What is wrong with what has left the graph."""
-        for name, node in self._after.items():
-            missing = [text for text in node.input if source_of(text) not in self._after]
-            yield from ("'%s' reads '%s', which is gone" % (name, text) for text in missing)
-        for name in self._view.nodes.keys() - self._after.keys():
-            was = self._view.nodes[name]
-            if name in self._view.fed or (name not in self._sides and was.op != "Switch"):
+        for name, was in self._before.nodes.items():
+            if name not in self._after and (was in self._view.fed or (name not in self._sides and was.op != "Switch")):
                 yield "'%s' (%s) is gone" % (name, was.op)
-        yield from ("'%s' writes twice" % name for name in sorted(self._writes & self._after.keys()))
+        yield from ("'%s' writes twice" % name for name in sorted(self._writes) if name in self._after)
 
-    def _is_expected(self, node: Any) -> bool:
+    def _is_expected(self, node: Node) -> bool:
         """Whether an added node is the If, or tells the sides of its predicate."""
-        scope, device = self._call.name, self._view.nodes[source_of(self._predicate)].device
+        scope, predicate = self._call.name, self._call.inputs[0]
         forms = {
-            scope + "/switch": tf.NodeDef(op="Switch", input=[self._predicate] * 2),
-            scope + "/side0": tf.NodeDef(op="Identity", input=[scope + "/switch:0"]),
+            scope + "/switch": tf.NodeDef(op="Switch", input=[str(predicate)] * 2),
+            scope + "/side0": tf.NodeDef(op="Identity", input=[scope + "/switch"]),
             scope + "/side1": tf.NodeDef(op="Identity", input=[scope + "/switch:1"]),
         }
         if node.name not in forms:
-            return node is self._after[scope]
+            return node is self._call
         form = forms[node.name]
-        form.name, form.device, form.attr["T"].type = node.name, device, tf.bool.as_datatype_enum
-        return bool(form == node)
+        form.name, form.device, form.attr["T"].type = node.name, predicate.node.device, tf.bool.as_datatype_enum
+        return bool(form == node.proto)
 
-    def _is_result(self, was: Any, now: Any) -> bool:
+    def _is_result(self, was: Node, now: Node) -> bool:
         """Whether a Merge has become what the If gives."""
-        if (was.op, now.op, self._call.op) != ("Merge", "Identity", IF) or len(data(was)) != 2:
+        if (was.op, now.op, self._call.op) != ("Merge", "Identity", IF) or len(was.inputs) != 2:
             return False
-        texts = {side: text for text in data(was) for predicate, side in self._view.along(text)}
-        form = tf.NodeDef(name=was.name, op="Identity", input=[self._call.name, *controls(was)], device=was.device)
-        form.attr["T"].CopyFrom(was.attr["T"])
-        gives = [
-            list(self._call.attr["Tout"].list.type),
-            [argument.type for argument in self._bodies[0].signature.output_arg],
-        ]
-        right = form == now and self._call.device == was.device and gives == [[was.attr["T"].type]] * 2
+        values = {side: value for value in was.inputs for _, side in self._view.along(value)}
+        form = tf.NodeDef(name=was.name, op="Identity", input=[self._call.name], device=was.device)
+        form.input.extend(controls(was.proto))
+        form.attr["T"].CopyFrom(was.proto.attr["T"])
+        outputs = self._bodies[0].signature.outputs
+        gives = [list(self._call.attrs.get("Tout", ())), [output.dtype for output in outputs]]
+        right = form == now.proto and self._call.device == was.device and gives == [[was.attrs["T"]]] * 2
         return (
             right
-            and set(texts) == {0, 1}
-            and all(self._gives(body, texts[side], side) for side, body in enumerate(self._bodies))
+            and set(values) == {0, 1}
+            and all(self._gives(body, values[side], side) for side, body in enumerate(self._bodies))
         )
 
-    def _gives(self, body: Any, text: str, side: int) -> bool:
-        return list(body.ret) == ["value"] and self._is_read(body, text, body.ret["value"], side)
+    def _gives(self, body: Function, value: Value, side: int) -> bool:
+        return list(body.results) == ["value"] and self._is_read(body, value, body.results["value"], side)
 
-    def _is_read(self, body: Any, text: str, local: str, side: int) -> bool:
-        """Whether a name in a branch stands for a tensor of the graph; notes what the tensor's Switch waits for."""
-        meaning = self._meaning(body, local)
-        if meaning is None or self._view.nodes[meaning[0]].op != "Const":
-            self._needed |= {*self._awaited(text)}
-        if self._sides.get(source_of(text)) == side:
-            return meaning == output_of(text)
-        return meaning in self._behind(text, side)
+    def _is_read(self, body: Function, value: Value, local: Value, side: int) -> bool:
+        """Whether a value in a branch stands for one of the graph; notes what the Switch of that waits for."""
+        in_body = local.node in body.arguments
+        meaning = self._given[body.arguments.index(local.node)] if in_body else self._was(local)
+        if meaning is None or meaning.node.op != "Const":
+            self._needed |= {*self._awaited_for(value)}
+        if self._sides.get(value.node.name) == side:
+            return meaning is value
+        return meaning in self._behind(value, side)
 
-    def _waits_for_call(self, was: Any, now: Any) -> bool:
+    def _waits_for_call(self, was: Node, now: Node) -> bool:
         """Whether a node that waited for a write waits for the call, on the side of the write."""
-        moved = [source_of(text) for text in controls(was) if source_of(text) in self._writes]
-        sides = {"^%s/side%d" % (self._call.name, self._sides[name]) for name in moved}
-        rest = {text for text in controls(was) if source_of(text) not in moved}
+        moved = [control.name for control in was.controls if control.name in self._writes]
+        sides = {"%s/side%d" % (self._call.name, self._sides[name]) for name in moved}
+        rest = {control.name for control in was.controls}.difference(moved)
         form = tf.NodeDef()
-        form.CopyFrom(was)
-        del form.input[:]
-        form.input.extend([*data(was), *controls(now)])
-        placed = all(self._call.device == self._view.nodes[name].device for name in moved)
-        return bool(moved) and form == now and placed and set(controls(now)) == rest | sides | {"^" + self._call.name}
+        form.CopyFrom(was.proto)
+        form.input[:] = [*data(was.proto), *controls(now.proto)]
+        placed = all(self._call.device == self._before[name].device for name in moved)
+        waits = {control.name for control in now.controls}
+        return bool(moved) and form == now.proto and placed and waits == rest | sides | {self._call.name}
 
     # the branches
 
-    def body(self, side: int, body: Any) -> Iterator[str]:
+    def _body(self, side: int, body: Function) -> Iterator[str]:
         """What is wrong with the nodes of a branch."""
-        wrote = {node.name for node in body.node_def if node.name in self._writes}
-        if set(body.control_ret.values()) != wrote or set(body.signature.control_output) != wrote:
-            yield "function '%s' does not run its writes" % body.signature.name
-        if len({node.name for node in body.node_def}) < len(body.node_def):
-            yield "two nodes of function '%s' have one name" % body.signature.name
-        here = {node.name for node in body.node_def}
-        for node in body.node_def:
-            was = self._view.nodes.get(node.name)
-            if was is None or was.op != node.op or node.name in self._view.fed:
+        nodes = [node for node in body if node not in body.arguments]
+        wrote = {node.name for node in nodes if node.name in self._writes}
+        if {node.name for node in body.effects.values()} != wrote or set(body.proto.signature.control_output) != wrote:
+            yield "function '%s' does not run its writes" % body.name
+        for node in nodes:
+            was = self._before.nodes.get(node.name)
+            if was is None or was.op != node.op or was in self._view.fed:
                 yield "'%s' (%s) is in a branch, and was %s" % (node.name, node.op, "fed" if was else "not there")
                 continue
-            inside = {"^" + source_of(text) for text in controls(was)} & {"^" + name for name in here}
-            if set(controls(node)) != inside or node.device:
-                yield "'%s' waits for %s, expected %s" % (node.name, sorted(controls(node)), sorted(inside))
-            awaited = {source for text in controls(was) if text not in inside for source in self._awaited(text)}
+            inside = {control.name for control in was.controls if control.name in body}
+            waits = {control.name for control in node.controls}
+            if waits != inside or node.device:
+                yield "'%s' waits for %s, expected %s" % (node.name, sorted(waits), sorted(inside))
+            outside = (control for control in was.controls if control.name not in inside)
+            awaited = {name for control in outside for name in self._awaited(control)}
             self._may |= awaited
             if node.op == "Const":  # it need not wait
-                if any(node.attr[name] != was.attr[name] for name in ("dtype", "value")):
+                if any(node.proto.attr.get(name) != was.proto.attr.get(name) for name in ("dtype", "value")):
                     yield "the constant '%s' has changed" % node.name
             else:
                 self._needed |= awaited
                 yield from self._differences(side, body, was, node)
 
-    def waits(self) -> Iterator[str]:
+    def _waits(self) -> Iterator[str]:
         """What is wrong with what the If waits for, once its branches have been seen."""
-        for source in sorted(self._needed - self._waits):
+        waits = {control.name for control in self._call.controls}
+        taken = waits | {value.node.name for value in self._call.inputs[1:]}
+        for source in sorted(self._needed - taken):
             yield "'%s' does not wait for '%s'" % (self._call.name, source)
-        for source in sorted({source_of(text) for text in controls(self._call)} - self._needed - self._may):
+        for source in sorted(waits - self._needed - self._may):
             yield "'%s' waits for '%s'" % (self._call.name, source)
 
-    def _differences(self, side: int, body: Any, was: Any, node: Any) -> Iterator[str]:
-        attributes = [{k: v for k, v in proto.attr.items() if k != "_class"} for proto in (was, node)]
-        if attributes[0] != attributes[1] or self._view.of[was.name] != {(self._predicate, side)}:
+    def _differences(self, side: int, body: Function, was: Node, node: Node) -> Iterator[str]:
+        attributes = [{k: v for k, v in proto.attr.items() if k != "_class"} for proto in (was.proto, node.proto)]
+        if attributes[0] != attributes[1] or self._view.inside[was] != {(self._predicate, side)}:
             yield "'%s' (%s) has other attributes, or another side" % (node.name, node.op)
-        if len(data(node)) != len(data(was)):
+        if len(node.inputs) != len(was.inputs):
             yield "'%s' has other inputs" % node.name
-        for text, local in zip(data(was), data(node)):
-            if not self._is_read(body, text, local, side):
-                yield "'%s' reads '%s' for '%s'" % (node.name, local, text)
+        for value, local in zip(was.inputs, node.inputs):
+            if not self._is_read(body, value, local, side):
+                yield "'%s' reads '%s' for '%s'" % (node.name, local, value)
 
-    def _awaited(self, text: str) -> list[str]:
-        """What an input waits for beside its value: a Switch that is left out hands on what it waits for."""
-        source = self._view.nodes[source_of(text)]
+    def _awaited(self, source: Node) -> list[str]:
+        """What who waits for a node waits for: a Switch that is left out hands on what it waits for."""
         if source.op != "Switch":
-            return [source.name] if text[0] == "^" else []
-        ahead = [source_of(control) for control in controls(source)]
-        return [source_of(source.input[0]), *ahead] if text[0] == "^" else ahead
+            return [source.name]
+        return [source.inputs[0].node.name, *self._awaited_for(source.value)]
 
-    def _meaning(self, body: Any, local: str) -> tuple[str, int] | None:
-        """The tensor of the graph that a name in a branch stands for: (node, output)."""
-        given = {argument.name: text for argument, text in zip(body.signature.input_arg, self._given)}
-        if local in given:
-            return output_of(given[local])
-        node = self._view.nodes.get(local.partition(":")[0])
-        if node is None or all(node.name != inner.name for inner in body.node_def):
-            return None
-        count = len(arguments.dtypes(tf_internals.op_defs()[node.op].output_arg, node))
-        names = {"%s:%s" % (node.name, self._outputs.text(node, port)): port for port in range(count)}
-        return (node.name, names[local]) if local in names else None
+    def _awaited_for(self, value: Value) -> list[str]:
+        """What who takes a value waits for beside it."""
+        return [control.name for control in value.node.controls] if value.node.op == "Switch" else []
 
-    def _behind(self, text: str, side: int) -> Iterator[tuple[str, int]]:
-        """A tensor, and those behind it that have its value on a side of the If."""
+    def _behind(self, value: Value, side: int) -> Iterator[Value]:
+        """A value, and those behind it that are the same on a side of the If."""
         while True:
-            name, port = output_of(text)
-            node = self._view.nodes[name]
+            node = value.node
             if node.op != "Switch":
-                yield name, port
-            passes = node.op == "Identity" or (
-                node.op == "Switch" and port == side and self._view.predicate(node) == self._predicate
-            )
-            if not passes or name in self._view.fed:
+                yield value
+            is_open = node.op == "Switch" and value.index == side
+            decides = branches.decides(node, self._view.fed) if is_open else None
+            if node in self._view.fed or not (node.op == "Identity" or decides is self._predicate):
                 return
-            text = node.input[0]
+            value = node.inputs[0]

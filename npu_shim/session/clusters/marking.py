@@ -104,20 +104,14 @@ def mark(
         keep: names of nodes or tensors that are fed, fetched or run.
         check: called with the name of each pass in this one, and the graph before it and after it.
     """
-    target = accelerator()
-    out = _left_out(graph_def, target)
-
-    def stays_out(node):
-        opted_out = OPT_OUT in node.attr or ROUNDED in node.attr  # XLA would remove the rounding
-        return opted_out or node.name in out or (device_type(node.device) or target) != target
-
-    functional, marked = conditionals.functional(graph_def, keep, stays_out, MINIMUM_OPS, check), tf.GraphDef()
+    functional, outside = _functional(graph_def, keep, check)
+    marked = tf.GraphDef()
     marked.CopyFrom(functional)
     for node in marked.node:
         if OPT_OUT in node.attr or moves.MUST_COMPILE in node.attr:
             node.attr[MARK].b = False
         elif MARK not in node.attr:  # TensorFlow 1.15 takes what says nothing into the clusters of what is marked
-            compiled = node.attr[MARK].b = not stays_out(node)
+            compiled = node.attr[MARK].b = node.name not in outside
             if compiled:
                 node.attr[OWN].b = True
     check("clusters", functional, marked)
@@ -125,15 +119,28 @@ def mark(
 
 
 @without_collector()
-def _left_out(graph_def, target):
+def _functional(graph_def, keep, check):
+    """The GraphDef with functional conditionals, and the names of its nodes that stay out of clusters."""
+    module, target = graphdef.read(graph_def), accelerator()
+    out = _left_out(module, target)
+
+    def stays_out(node):
+        opted_out = OPT_OUT in node.attrs or ROUNDED in node.attrs  # XLA would remove the rounding
+        return opted_out or node.name in out or (device_type(node.device) or target) != target
+
+    conditionals.to_functional(module, keep, stays_out, MINIMUM_OPS, check)
+    functional, outside = graphdef.write(module), {node.name for node in module.graph if stays_out(node)}
+    module.release()
+    return functional, outside
+
+
+def _left_out(module, target):
     """Names of the nodes that stay out of clusters for what they are."""
-    module = graphdef.read(graph_def)
     out = traps.left_out(module.graph) | roots.left_out(module.graph)
     if target == "CPU":
         out |= slow_ops.left_out(module)
     if ranks.world_size() > 1:
         out |= folded.left_out(module.graph)
-    module.release()
     return out
 
 

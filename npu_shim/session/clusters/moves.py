@@ -10,50 +10,83 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any, Container
+from typing import Any, Container, Iterator, Mapping, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph import arguments
-from npu_shim.rewriter.graph.arguments import source_of
-from npu_shim.rewriter.graphdef.functions import Outputs
-from npu_shim.session.clusters.branches import NONE, Branches
+from npu_shim.rewriter.analysis import branches, order
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.attributes import Callee, DType
+from npu_shim.rewriter.ir.definitions import Argument, Definition, expanded, registered
+from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
+from npu_shim.rewriter.ir.module import Function
 
 MUST_COMPILE = "_XlaMustCompile"
 PLUMBING = ("Const", "Identity", "NoOp", "ReadVariableOp", "Snapshot")
 SIDES = (1, 0)  # then, else
+BOOL = DType(tf.bool.as_datatype_enum)
+
+
+class View(NamedTuple):
+    """A graph with conditionals.
+
+    Attributes:
+        graph: the Graph.
+        inside: node -> the branches that it is in, in topological order.
+        fed: the nodes that may be fed.
+    """
+
+    graph: Graph
+    inside: Mapping[Node, branches.Inside]
+    fed: Container[Node]
+
+    def along(self, value: Value) -> branches.Inside:
+        """The branches that a value is in."""
+        return branches.along(value, self.inside, self.fed)
+
+    def constant(self, value: Value) -> Node | None:
+        """The Const behind a value's Identity and Switch nodes, or None; also None where one of them may be fed."""
+        node = value.node
+        while node.op in ("Identity", "Switch") and node not in self.fed:
+            node = node.inputs[0].node
+        return node if node.op == "Const" and node not in self.fed else None
+
+
+class Group(NamedTuple):
+    """The nodes that become one node.
+
+    Attributes:
+        predicate: the value that decides.
+        updates: whether variables are written.
+        targets: the ops that write to variables, or one Merge.
+    """
+
+    predicate: Value
+    updates: bool
+    targets: list[Node]
 
 
 class Move:
-    """One group's move.
+    """One group's move."""
 
-    Args:
-        view: Branches of the graph.
-        group: conditionals.Group.
-    """
-
-    def __init__(self, view: Branches, group: Any) -> None:
+    def __init__(self, view: View, group: Group) -> None:
         self._view, self._group = view, group
-        self._outputs = Outputs({})
-        self._arguments = {}  # tensor -> (name in the functions, dtype)
-        self._waits = {}  # control inputs, in their order
-        self._moved = self._moved_names()
+        inside, targets = view.inside, frozenset(group.targets)
+        reached = order.ancestors(group.targets, lambda node: node in targets or bool(inside[node]))
+        self._moved = dict.fromkeys(node for node in inside if node in reached and inside[node])
         self._switches = {
-            source_of(text)
-            for name in (*self._moved, *group.targets)
-            for text in view.nodes[name].input
-            if view.nodes[source_of(text)].op == "Switch"
+            source for node in (*self._moved, *targets) for source in node.sources() if source.op == "Switch"
         }
+        self._arguments: dict[Value, tuple[int, DType]] = {}  # what the functions take -> (number, dtype)
+        self._waits: dict[Node, None] = {}  # control inputs, in their order
 
     def is_whole(self, writes: Container[str]) -> bool:
         """Whether the move takes along no other op of the types `writes`, and no variable of another device."""
-        nodes = [self._view.nodes[name] for name in self._moved]
-        written = {node.name for node in nodes if node.op in writes}
-        devices = {node.device for node in nodes if tf.resource.as_datatype_enum in input_dtypes(node)}
+        written = {node for node in self._moved if node.op in writes}
+        devices = {node.device for node in self._moved if tf.resource.as_datatype_enum in input_dtypes(node)}
         if not self._group.updates:
             return not devices
-        return devices == {self._view.nodes[self._group.targets[0]].device} and written == set(self._group.targets)
+        return devices == {self._group.targets[0].device} and written == set(self._group.targets)
 
     def size(self) -> float:
         """The number of ops that move: without plumbing, but with each Switch, which costs as much as an op.
@@ -62,208 +95,151 @@ class Move:
         """
         if not self._group.updates:
             return math.inf
-        return len(self._switches) + sum(self._view.nodes[name].op not in PLUMBING for name in self._moved)
+        return len(self._switches) + sum(node.op not in PLUMBING for node in self._moved)
 
-    def result(self, graph_def: tf.GraphDef, keep: Container[str]) -> tf.GraphDef:
-        """Returns the GraphDef with the group moved; names in `keep` stay."""
-        converted = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-        name = self._free_name(self._group.targets[0] + "/If")
-        functions = tf.GraphDef().library
-        branches = [self._branch(functions, side) for side in SIDES]
-        needed = self._names_still_needed()
-        for node in graph_def.node:
-            dropped = node.name in self._moved or node.name in self._switches
-            if not dropped or node.name in needed or node.name in keep:
-                converted.node.add().CopyFrom(node)
+    def apply(self) -> None:
+        """Moves the group; nodes that may be fed stay."""
+        graph = self._view.graph
+        name = graph.free_name(self._group.targets[0].name + "/If")
+        sides = [self._body(side) for side in SIDES]
+        gone = [*self._moved, *self._switches]
+        left = self._left_out(gone)
         if self._group.updates:
-            self._call(converted, name, branches, functions.function.add())
+            self._wait_for(self._call(name, sides), left)
         else:
-            self._conditional(converted, name, branches)
-        converted.library.function.extend(
-            {function.signature.name: function for function in functions.function}.values()
-        )
-        return converted
+            self._conditional(name, sides)
+        graph.remove(left)
 
-    def _moved_names(self):
-        """Names of the nodes that move, in topological order."""
-        view, moved = self._view, set()
-        pending = list(self._group.targets)
-        while pending:
-            name = pending.pop()
-            if name not in moved:
-                moved.add(name)
-                pending += [s for s in map(source_of, view.nodes[name].input) if view.of[s] != NONE]
-        return [name for name in view.nodes if name in moved and view.of[name] != NONE]
+    def _left_out(self, gone):
+        """Those of the nodes that no other node needs, nor who feeds or fetches."""
+        targets = frozenset(self._group.targets)
+        leaving = frozenset(gone)
+        rest = [node for node in self._view.graph if node not in leaving or node in self._view.fed]
+        needed = order.ancestors(rest, lambda node: node not in targets)  # these take the results of the If
+        return dict.fromkeys(node for node in gone if node not in needed or node in targets)
 
-    def _names_still_needed(self):
-        """Names of the moved nodes that the remaining nodes still need."""
-        view, needed = self._view, set()
-        gone = {*self._moved, *self._switches}
-        pending = [name for name in view.nodes if name not in gone]
-        while pending:
-            name = pending.pop()
-            if name in self._group.targets and not self._group.updates:
-                continue  # the Merge takes the results of the If
-            for source in map(source_of, view.nodes[name].input):
-                if source in gone and source not in needed and source not in self._group.targets:
-                    needed.add(source)
-                    pending.append(source)
-        return needed
-
-    def _branch(self, library, side):
-        """Adds the function of a side to a library and returns it; its arguments are only known after both sides."""
-        function = library.function.add()
-        for name in self._moved:
-            node = self._view.nodes[name]
-            if next(iter(self._view.of[name]))[1] == side:
-                self._add_node(function, node)
+    def _body(self, side):
+        """The function of a side; its arguments are only known after both sides."""
+        body = Function(self._view.graph.module, "", Definition("", (), (), {}))
+        for node in self._moved:
+            if self._side(self._view.inside[node]) == side:
+                self._copy(body, node)
         if not self._group.updates:
-            merge = self._view.nodes[self._group.targets[0]]
-            dtype = merge.attr["T"].type
-            text = next(t for t in merge.input if t[0] != "^" and self._side(t) == side)
-            function.signature.output_arg.add(name="value", type=dtype)
-            function.ret["value"] = self._local_name(function, text, dtype)
-        return function
+            merge = self._group.targets[0]
+            value = next(value for value in merge.inputs if self._side(self._view.along(value)) == side)
+            body.results["value"] = self._local(body, value, merge.attrs["T"])
+        return body
 
-    def _side(self, text):
-        return next(iter(self._view.along(text)))[1]
+    def _side(self, inside):
+        return next(iter(inside))[1]
 
-    def _add_node(self, function, node):
-        added = function.node_def.add()
-        added.CopyFrom(node)
-        added.device = ""
-        added.attr.pop("_class", None)
-        del added.input[:]
-        dtypes = input_dtypes(node)
-        added.input.extend(self._local_name(function, text, dtype) for text, dtype in zip(node.input, dtypes))
-        for text in node.input[len(dtypes) :]:
-            source = source_of(text)
-            if source in self._moved:
-                added.input.append("^" + source)
-            else:
-                self._add_wait(source)
-        if node.name in self._group.targets:
-            function.signature.is_stateful = True
-            function.signature.control_output.append(node.name)
-            function.control_ret[node.name] = node.name
+    def _copy(self, body, node):
+        inputs = [self._local(body, value, dtype) for value, dtype in zip(node.inputs, input_dtypes(node))]
+        attrs = {name: value for name, value in node.attrs.items() if name != "_class"}
+        controls = [body[source.name] for source in node.controls if source in self._moved]
+        copy = body.add(node.name, node.op, inputs, controls, attrs)
+        self._waits.update(dict.fromkeys(wait for source in node.controls for wait in self._awaited(source)))
+        if node in self._group.targets:
+            body.effects[node.name] = copy
 
-    def _add_wait(self, source):
-        node = self._view.nodes[source]
-        if node.op != "Switch":
-            self._waits["^" + source] = None
-            return
-        self._waits["^" + source_of(node.input[0])] = None
-        self._waits.update(dict.fromkeys(arguments.controls(node)))
+    def _awaited(self, source) -> Iterator[Node]:
+        """What the If waits for in place of a control input of a node that moves."""
+        if source.op == "Switch":
+            yield source.inputs[0].node
+            yield from source.controls
+        elif source not in self._moved:
+            yield source
 
-    def _local_name(self, function, text, dtype):
-        """Returns a tensor's name inside a branch; a tensor from outside becomes an argument."""
-        source, port = arguments.output_of(text)
-        node = self._view.nodes[source]
-        if source in self._moved:
-            return "%s:%s" % (source, self._outputs.text(node, port))
-        constant = constant_behind(self._view, text)
+    def _local(self, body, value, dtype):
+        """Returns a value inside a branch; one from outside becomes an argument."""
+        node, constant = value.node, self._view.constant(value)
+        if node in self._moved:
+            return body[node.name].output(value.index)
         if constant is not None:
-            if not any(node.name == constant.name for node in function.node_def):
-                added = function.node_def.add(name=constant.name, op="Const")
-                for attr in ("dtype", "value"):
-                    added.attr[attr].CopyFrom(constant.attr[attr])
-            return constant.name + ":output:0"
+            if constant.name not in body:
+                body.add(constant.name, "Const", attrs={name: constant.attrs[name] for name in ("dtype", "value")})
+            return body[constant.name].value
         if node.op == "Switch":
-            self._waits.update(dict.fromkeys(arguments.controls(node)))
-            text = node.input[0]
-        return self._arguments.setdefault(text, ("arg%d" % len(self._arguments), dtype))[0]
+            self._waits.update(dict.fromkeys(node.controls))
+            value = node.inputs[0]
+        return self._argument(body, *self._arguments.setdefault(value, (len(self._arguments), DType(dtype)))).value
 
-    def _conditional(self, graph_def, name, branches):
+    def _argument(self, body, number, dtype):
+        name = "arg%d" % number
+        return body[name] if name in body else body.add(name, graphdef.ARGUMENT, attrs={"T": dtype})
+
+    def _conditional(self, name, sides):
         """Adds the If of a Merge; the Merge becomes an Identity and keeps its name."""
-        merge = next(node for node in graph_def.node if node.name == self._group.targets[0])
-        node = graph_def.node.add(name=name, op="StatelessIf", device=merge.device)
-        self._set_branches(node, branches, [merge.attr["T"].type])
-        node.input.extend([self._group.predicate, *self._arguments, *self._waits])
-        waits = arguments.controls(merge)
-        dtype = merge.attr["T"].type
-        merge.Clear()
-        merge.MergeFrom(tf.NodeDef(name=self._group.targets[0], op="Identity", input=[name, *waits]))
-        merge.device = node.device
-        merge.attr["T"].type = dtype
+        merge = self._group.targets[0]
+        attrs = self._attrs(sides, [merge.attrs["T"]])
+        call = merge.graph.add(name, "StatelessIf", self._taken(), self._waits, attrs, merge.device)
+        proto = tf.NodeDef(name=merge.name, op="Identity", input=[call.name], device=merge.device)
+        proto.input.extend("^" + control.name for control in merge.controls)
+        proto.attr["T"].type = merge.attrs["T"]
+        graphdef.become(merge, proto)
 
-    def _call(self, graph_def, name, branches, function):
+    def _taken(self):
+        return [self._group.predicate, *self._arguments]
+
+    def _call(self, name, sides):
         """Adds the call of a function that contains the If of updates."""
-        dtypes = [dtype for _, dtype in self._arguments.values()]
-        body = function.node_def.add(name="if", op="If")
-        self._set_branches(body, branches, [])
-        function.signature.input_arg.add(name="predicate", type=tf.bool.as_datatype_enum)
-        for local, dtype in self._arguments.values():
-            function.signature.input_arg.add(name=local, type=dtype)
-        body.input.extend(arg.name for arg in function.signature.input_arg)
-        function.signature.is_stateful = True
-        function.signature.control_output.append("if")
-        function.control_ret["if"] = "if"
-        call = graph_def.node.add(name=name, op="StatefulPartitionedCall")
-        call.device = self._view.nodes[self._group.targets[0]].device
-        call.input.extend([self._group.predicate, *self._arguments, *self._waits])
-        call.attr["Tin"].list.type.extend([tf.bool.as_datatype_enum, *dtypes])
-        call.attr["Tout"].list.SetInParent()
-        call.attr["f"].func.name = _name_by_content(function)
-        call.attr[MUST_COMPILE].b = True
-        self._wait_for_call(graph_def, name)
+        graph = self._view.graph
+        body = Function(graph.module, "", Definition("", (), (), {}))
+        arguments = [body.add("predicate", graphdef.ARGUMENT, attrs={"T": BOOL})]
+        arguments += [self._argument(body, *each) for each in self._arguments.values()]
+        body.effects["if"] = body.add("if", "If", [node.value for node in arguments], attrs=self._attrs(sides, []))
+        function = _added(body, arguments, ())
+        attrs = {"Tin": (BOOL, *self._dtypes()), "Tout": (), "f": function, MUST_COMPILE: True}
+        device = self._group.targets[0].device
+        return graph.add(name, "StatefulPartitionedCall", self._taken(), self._waits, attrs, device)
 
-    def _wait_for_call(self, graph_def, name):
+    def _wait_for(self, call, left):
         """Makes the nodes that waited for an update wait for the call, on the update's side."""
-        targets = {"^" + target: self._side_of(target) for target in self._group.targets}
-        sides = set()
-        for node in graph_def.node:
-            waited = [text for text in node.input if text in targets]
-            if waited:
-                sides.update(map(targets.get, waited))
-                ahead = ["^" + name, *("^%s/side%d" % (name, side) for side in set(map(targets.get, waited)))]
-                rest = [text for text in node.input if text not in targets]
-                del node.input[:]
-                node.input.extend([*rest, *ahead])
-        if sides:
-            predicate = self._group.predicate
-            device = self._view.nodes[source_of(predicate)].device
-            graph_def.node.add(name=name + "/switch", op="Switch", input=[predicate] * 2, device=device)
-            graph_def.node[-1].attr["T"].type = tf.bool.as_datatype_enum
-        for side in sorted(sides):
-            text = "%s/switch:%d" % (name, side)
-            graph_def.node.add(name="%s/side%d" % (name, side), op="Identity", input=[text], device=device)
-            graph_def.node[-1].attr["T"].type = tf.bool.as_datatype_enum
+        sides_of: dict[Node, set[int]] = {}
+        for target in self._group.targets:
+            for user in target.output(CONTROL).users.keys() - left.keys():
+                sides_of.setdefault(user, set()).add(self._side(self._view.inside[target]))
+        markers = self._markers(call, sorted(set().union(*sides_of.values())))
+        for user, sides in sides_of.items():
+            rest = [source for source in user.controls if source not in self._group.targets]
+            user.set_controls([*rest, call, *map(markers.get, sorted(sides))])
 
-    def _side_of(self, target):
-        return next(iter(self._view.of[target]))[1]
+    def _markers(self, call, sides):
+        """Adds a node for each of these sides that runs on that side only."""
+        graph, predicate = self._view.graph, self._group.predicate
+        given = {"attrs": {"T": BOOL}, "device": predicate.node.device}
+        switch = graph.add(call.name + "/switch", "Switch", [predicate] * 2, **given) if sides else None
+        return {
+            side: graph.add("%s/side%d" % (call.name, side), "Identity", [switch.output(side)], **given)
+            for side in sides
+        }
 
-    def _set_branches(self, node, branches, gives):
-        """Sets the attributes of an If, and completes the functions of its branches."""
-        for function in branches:
-            for local, dtype in self._arguments.values():
-                function.signature.input_arg.add(name=local, type=dtype)
-        node.attr["Tcond"].type = tf.bool.as_datatype_enum
-        node.attr["Tin"].list.type.extend(dtype for _, dtype in self._arguments.values())
-        node.attr["Tout"].list.type.extend(gives)
-        node.attr["then_branch"].func.name, node.attr["else_branch"].func.name = map(_name_by_content, branches)
+    def _attrs(self, sides, gives):
+        """The attributes of an If, whose branches are completed and added to the library."""
+        outputs = tuple(Argument("value", dtype) for dtype in gives)
+        attrs = {"Tcond": BOOL, "Tin": self._dtypes(), "Tout": tuple(gives)}
+        for name, body in zip(("then_branch", "else_branch"), sides):
+            attrs[name] = _added(body, [self._argument(body, *each) for each in self._arguments.values()], outputs)
+        return attrs
 
-    def _free_name(self, name):
-        while name in self._view.nodes:
-            name += "_"
-        return name
+    def _dtypes(self):
+        return tuple(dtype for _, dtype in self._arguments.values())
 
 
-def constant_behind(view: Branches, text: str) -> tf.NodeDef | None:
-    """The Const behind a tensor's Identity and Switch nodes, or None; also None where one of them may be fed."""
-    node = view.nodes[source_of(text)]
-    while node.op in ("Identity", "Switch") and node.name not in view.fed:
-        node = view.nodes[source_of(node.input[0])]
-    return node if node.op == "Const" and node.name not in view.fed else None
-
-
-def input_dtypes(node: tf.NodeDef) -> list[int]:
+def input_dtypes(node: Node) -> list[int]:
     """The dtypes of a node's data inputs."""
-    return arguments.dtypes(tf_internals.op_defs()[node.op].input_arg, node)
+    definition: Any = registered(node.op)
+    return [dtype for _, dtype in expanded(definition.inputs, node, definition)]
 
 
-def _name_by_content(function):
-    """Names a function by its content; returns the name."""
-    function.signature.name = ""
-    digest = hashlib.sha256(function.SerializeToString(deterministic=True)).hexdigest()[:16]
-    function.signature.name = "npu_shim_if_" + digest
-    return function.signature.name
+def _added(body, arguments, outputs):
+    """Completes a function, and adds it to the library by a name that says what is in it; returns its Callee."""
+    inputs = tuple(Argument(node.name, node.attrs["T"]) for node in arguments)
+    body.arguments, functions = arguments, body.module.functions
+    body.signature = Definition("", inputs, outputs, {}, bool(body.effects))
+    written = graphdef.write_function(body, tf.GraphDef().library.function.add())
+    body.name = "npu_shim_if_" + hashlib.sha256(written.SerializeToString(deterministic=True)).hexdigest()[:16]
+    body.signature = body.signature._replace(name=body.name)
+    if body.name not in functions:
+        functions.add(body)
+    return Callee(body.name)
