@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from npu_shim.pjrt import arrays, jax_compat, manifest, program_cache
+from npu_shim.pjrt import arrays, jax_compat, manifest, products, program_cache
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError, nearest
 
@@ -32,7 +32,7 @@ def load(folder: str, device: Any = None, state: Any = None, cache: str | None =
 
     Raises:
         ImportError: JAX is not installed.
-        ConfigError: the folder, device, state or JAX's release cannot be used.
+        ConfigError: the folder, device, state or JAX's release cannot be used, or the device's products are wrong.
     """
     jax = jax_compat.require()
     described = manifest.read(folder)
@@ -43,7 +43,9 @@ def load(folder: str, device: Any = None, state: Any = None, cache: str | None =
         state = manifest.state(folder, described)
         if state is None:
             raise ConfigError("'%s' was exported without values; give them as `state`" % folder)
-    program = Program(jax, described, code, jax_compat.device(jax, device), cache=program_cache.folder(cache))
+    placed = jax_compat.device(jax, device)
+    products.require(jax, placed)
+    program = Program(jax, described, code, placed, cache=program_cache.folder(cache))
     program.restore(state)
     return program
 

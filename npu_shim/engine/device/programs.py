@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from npu_shim.pjrt import arrays, jax_compat
+from npu_shim.pjrt import arrays, jax_compat, products
 from npu_shim.pjrt.attention.spec import KERNEL
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.pjrt.program import Program
@@ -73,12 +73,13 @@ class InProcess:
 
     Raises:
         ImportError: JAX is not installed.
-        ConfigError: its release cannot be used.
+        ConfigError: its release cannot be used, or its products are wrong.
     """
 
     def __init__(self) -> None:
         self._jax = jax_compat.require()
         self._device = jax_compat.device(self._jax)
+        products.require(self._jax, self._device)
         self.platform: str = self._device.platform
         self.where = self.platform
         self._values: dict[str, Any] = {}
