@@ -13,7 +13,6 @@ The rule of the mixed modes, in topological order, so that a decision depends on
 """
 
 from dataclasses import replace
-from itertools import count
 from typing import Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ..errors import PlanError, raise_first
@@ -116,21 +115,23 @@ Wanted = Tuple[int, Reason, int]  # a dtype, why, and the slot that caused it or
 
 
 class _Rule(NamedTuple):
-    """What holds for all nodes of one op type and layout: a reason to leave it alone, or an action."""
+    """What holds for all nodes of one op type, layout and dtypes: a reason to leave them alone, or an action."""
 
     entry: Optional[Entry]
     moves: bool
     pinned: Optional[Reason]
     action: Action
     reason: Reason
+    floats: Tuple[int, ...]  # slots with a dtype that a plan may change
     governed: Tuple[Tuple[int, ...], ...]  # input numbers by slot
+    settled: Tuple[Optional[Wanted], ...]  # by slot: what the mode makes of it where that depends on no other node
 
 
 def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> None:
     """Decides the slots of one node, all of whose producers are decided."""
     node = state.view.nodes[position]
     if node.op == "Sum" and _only_moves(state, rule, position, node):
-        rule = _Rule(_MOVES, True, None, state.policy.gray, Reason.MODE, rule.governed)
+        rule = _rule(state, node, _MOVES)
     override = None if overrides is NO_OVERRIDES or _restores(state, node) else overrides.of(node)
     if rule.entry is not None and rule.entry.role == "cast":
         _require_no_override(override, node, Reason.CAST)
@@ -143,8 +144,7 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
         wanted = _dtypes_by_override(state, node, rule, override)
         pinned = None
     elif pinned is None:
-        wanted = [_dtype_by_mode(state, node, rule, k) for k in range(len(node.dtypes))]
-        wanted = _with_kernel(state, node, wanted)
+        wanted = _with_kernel(state, node, _dtypes_by_mode(state, node, rule))
     else:
         _require_no_override(override, node, pinned)
         wanted = [(dtype, pinned, -1) for dtype in node.dtypes]
@@ -157,6 +157,8 @@ def _keep_by_table(state: State, rules: Sequence[_Rule]) -> Set[int]:
     pinned = {p for p, rule in enumerate(rules) if rule.pinned is not None and p not in state.tie_of}
     for position in pinned:
         rule, node = rules[position], state.view.nodes[position]
+        if not rule.floats:
+            continue
         assert rule.pinned is not None
         neutral = rule.pinned is Reason.SOURCE or state.constant[position]
         _record(state, rule, position, [(dtype, rule.pinned, -1) for dtype in node.dtypes], neutral)
@@ -173,18 +175,19 @@ def _restores(state: State, node: Node) -> bool:
 def _record(state: State, rule: _Rule, position: int, wanted: Sequence[Wanted], neutral: bool) -> None:
     """Records the dtypes of a node's slots, and what its values mean to their readers."""
     node = state.view.nodes[position]
-    for k, (slot, (dtype, reason, because)) in enumerate(zip(count(state.first[position]), wanted)):
-        if node.dtypes[k] not in FLOATS:
-            continue
+    first = state.first[position]
+    for k in rule.floats:
+        slot, (dtype, reason, because) = first + k, wanted[k]
         state.becomes[slot] = dtype
         state.reasons[slot] = reason
         state.because[slot] = because
         if dtype in LOW or (reason is Reason.ALREADY_ROUNDED and gives_rounded(node, k)):
-            set_meaning(state, slot, NEUTRAL if node.moved else LOWERED)
+            meaning = NEUTRAL if node.moved else LOWERED
         elif neutral or (rule.moves and _all_neutral(state, node, rule.governed[k])):
-            set_meaning(state, slot, NEUTRAL)
+            meaning = NEUTRAL
         else:
-            set_meaning(state, slot, COMPUTED)
+            meaning = COMPUTED
+        set_meaning(state, slot, meaning)
         if reason is Reason.NARROWED:
             state.narrowed[position] = k, state.policy.low
 
@@ -217,19 +220,18 @@ def _mark_constants(state: State) -> None:
 
 def _rules_of_nodes(state: State) -> List[_Rule]:
     """The rule of every node."""
-    made: Dict[Tuple[str, int], _Rule] = {}
+    known: Dict[Tuple[str, int, int], _Rule] = {}
     rules = []
     for node in state.view.nodes:
-        key = (node.op, id(node.layout))  # nodes of one shape share their layout, whose hash costs more than all else
-        rule = made.get(key)
+        key = (node.op, id(node.layout), id(node.dtypes))  # nodes of one kind share both, and hashes cost more
+        rule = known.get(key)
         if rule is None:
-            rule = made[key] = _rule(state, node)
+            rule = known[key] = _rule(state, node, state.table.entries.get(node.op))
         rules.append(rule)
     return rules
 
 
-def _rule(state: State, node: Node) -> _Rule:
-    entry = state.table.entries.get(node.op)
+def _rule(state: State, node: Node, entry: Optional[Entry]) -> _Rule:
     action, reason = _action(state.policy, entry)
     governed: List[List[int]] = [[] for _ in node.layout.slots]
     for number, slot in enumerate(node.layout.inputs):
@@ -237,7 +239,9 @@ def _rule(state: State, node: Node) -> _Rule:
             governed[slot].append(number)
     pinned = _pin_by_table(state.view.functions, node.op, entry)
     moves = entry is not None and entry.role == "moves"
-    return _Rule(entry, moves, pinned, action, reason, tuple(map(tuple, governed)))
+    floats = tuple([k for k, dtype in enumerate(node.dtypes) if dtype in FLOATS])
+    settled = tuple([_settled(state.policy, node, entry, action, reason, k) for k in range(len(node.dtypes))])
+    return _Rule(entry, moves, pinned, action, reason, floats, tuple(map(tuple, governed)), settled)
 
 
 def _pin_by_table(functions: FrozenSet[str], op: str, entry: Optional[Entry]) -> Optional[Reason]:
@@ -263,32 +267,55 @@ def _action(policy: PrecisionPolicy, entry: Optional[Entry]) -> Tuple[Action, Re
     return action, listed
 
 
-def _dtype_by_mode(state: State, node: Node, rule: _Rule, k: int) -> Wanted:
-    """The dtype of slot k of a node by the mode, before any check for a kernel."""
+def _settled(
+    policy: PrecisionPolicy, node: Node, entry: Optional[Entry], action: Action, reason: Reason, k: int
+) -> Optional[Wanted]:
+    """What the mode makes of slot k of all nodes like this one, None where that depends on the node."""
     was = node.dtypes[k]
-    policy, entry = state.policy, rule.entry
-    assert entry is not None
     if was not in FLOATS:
         return (was, Reason.NOT_FLOAT, -1)
-    if node.asked in FLOATS and entry.role in ("computes", "moves") and policy.changes:
-        return (node.asked, Reason.ASKED, -1)
+    if entry is None:
+        return None
     if node.layout.slots[k].attr in entry.keep:
         return (was, Reason.KEPT_ATTR, -1)
     if was in LOW:
-        if rule.action in (Action.RAISE, Action.NARROW):
-            return (FLOAT32, Reason.NARROWED if rule.action is Action.NARROW else Reason.RAISED, -1)
+        if action in (Action.RAISE, Action.NARROW):
+            return (FLOAT32, Reason.NARROWED if action is Action.NARROW else Reason.RAISED, -1)
         return (was, Reason.ALREADY_LOW, -1)
-    if rule.action is Action.NARROW:
+    if action is Action.NARROW:
         return (was, Reason.NARROWED, -1)
+    return _admitted(node, k, (policy.low, reason, -1)) if action is Action.LOWER else None
+
+
+def _dtypes_by_mode(state: State, node: Node, rule: _Rule) -> List[Wanted]:
+    """The dtypes of a node's slots by the mode, before any check for a kernel."""
+    if node.asked in FLOATS:
+        return [_dtype_by_mode(state, node, rule, k) for k in range(len(node.dtypes))]
+    return [settled or _by_other_nodes(state, node, rule, k) for k, settled in enumerate(rule.settled)]
+
+
+def _dtype_by_mode(state: State, node: Node, rule: _Rule, k: int) -> Wanted:
+    """The dtype of slot k of a node by the mode, before any check for a kernel."""
+    assert rule.entry is not None
+    if node.asked in FLOATS and k in rule.floats and rule.entry.role in ("computes", "moves") and state.policy.changes:
+        return (node.asked, Reason.ASKED, -1)
+    return rule.settled[k] or _by_other_nodes(state, node, rule, k)
+
+
+def _by_other_nodes(state: State, node: Node, rule: _Rule, k: int) -> Wanted:
+    """The dtype of slot k of a node whose producers or device the mode asks about."""
     if rule.action is Action.FOLLOW:
         wanted = _follow_producers(state, node, rule.governed[k])
-    elif rule.action is Action.LOWER:
-        wanted = (policy.low, rule.reason, -1)
     else:
-        wanted = _keep_as_written(state, node, rule, was)
+        wanted = _keep_as_written(state, node, rule, node.dtypes[k])
+    return _admitted(node, k, wanted)
+
+
+def _admitted(node: Node, k: int, wanted: Wanted) -> Wanted:
+    """What is wanted of slot k, or its own dtype where the op does not have the wanted one."""
     admits = node.layout.admits[k]
     if admits is not None and wanted[0] in LOW and wanted[0] not in admits:
-        return (was, Reason.NO_LOW_TYPE, -1)
+        return (node.dtypes[k], Reason.NO_LOW_TYPE, -1)
     return wanted
 
 
@@ -324,7 +351,10 @@ def _require_no_override(override: Optional[Override], node: Node, reason: Reaso
 
 def _follow_producers(state: State, node: Node, inputs: Tuple[int, ...]) -> Wanted:
     """Gray: low when an input is low and no computed input is float32."""
-    meaning, cause = strongest(state, [producer(state, node, number) for number in inputs])
+    if len(inputs) == 1:
+        cause, meaning = producer(state, node, inputs[0])
+    else:
+        meaning, cause = strongest(state, [producer(state, node, number) for number in inputs])
     if meaning == COMPUTED:
         return (FLOAT32, Reason.FOLLOWS_FLOAT32, cause)
     if meaning == NEUTRAL:
