@@ -124,7 +124,11 @@ class GraphView:
 
     def consumers(self) -> List[List[int]]:
         """What `consumers_of` gives for the nodes."""
-        return self._found_once(consumers_of)
+        return self._found_once(_consumers)
+
+    def kinds(self) -> List[List[int]]:
+        """Positions of the nodes of each op type, layout and dtypes: what their op says of one, it says of all."""
+        return self._found_once(_kinds)
 
     def of_ops(self, ops: Iterable[str]) -> List[int]:
         """Positions of the nodes of these op types, ascending."""
@@ -135,25 +139,36 @@ class GraphView:
         """Positions of the nodes that take or give a reference, ascending."""
         return self._found_once(_references)
 
-    def _found_once(self, find: Callable[[Sequence[Node]], Answer]) -> Answer:
+    def _found_once(self, find: Callable[["GraphView"], Answer]) -> Answer:
         if find not in self._answers:
-            self._answers[find] = find(self.nodes)
+            self._answers[find] = find(self)
         return self._answers[find]  # type: ignore[no-any-return]
 
 
-def _positions(nodes: Sequence[Node]) -> Dict[str, int]:
-    return {node.name: position for position, node in enumerate(nodes)}
+def _positions(view: GraphView) -> Dict[str, int]:
+    return {node.name: position for position, node in enumerate(view.nodes)}
 
 
-def _references(nodes: Sequence[Node]) -> List[int]:
-    layouts = ((position, node.layout) for position, node in enumerate(nodes))
-    return [position for position, layout in layouts if layout.ref_inputs or layout.ref_outputs]
+def _consumers(view: GraphView) -> List[List[int]]:
+    return consumers_of(view.nodes)
 
 
-def _positions_by_op(nodes: Sequence[Node]) -> Dict[str, List[int]]:
+def _kinds(view: GraphView) -> List[List[int]]:
+    positions: Dict[Tuple[str, int, int], List[int]] = defaultdict(list)
+    for position, node in enumerate(view.nodes):  # by identity, since to hash a layout costs more than all else
+        positions[node.op, id(node.layout), id(node.dtypes)].append(position)
+    return list(positions.values())
+
+
+def _references(view: GraphView) -> List[int]:
+    layouts = ((kind, view.nodes[kind[0]].layout) for kind in view.kinds())
+    return sorted(chain.from_iterable(kind for kind, layout in layouts if layout.ref_inputs or layout.ref_outputs))
+
+
+def _positions_by_op(view: GraphView) -> Dict[str, List[int]]:
     positions: Dict[str, List[int]] = defaultdict(list)
-    for position, node in enumerate(nodes):
-        positions[node.op].append(position)
+    for kind in view.kinds():
+        positions[view.nodes[kind[0]].op] += kind
     return positions
 
 

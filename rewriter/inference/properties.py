@@ -44,6 +44,8 @@ class Inference:
 
     def ask(self, what: str, port: Port) -> Answer:
         """Answers a question, assuming that loop variables keep their initial properties until that is refuted."""
+        if self.nodes[port.node].op not in self._tables[what]:
+            return self.known.get((what, port), self._assumed.get((what, port)))
         while (what, port) not in self.known:
             answered = self._infer((what, port))
             refuted = self._refuted(answered)

@@ -152,17 +152,19 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
     _record(state, rule, position, wanted, neutral)
 
 
-def _keep_by_table(state: State, rules: Sequence[_Rule]) -> Set[int]:
+def _keep_by_table(state: State, rules: Mapping[int, _Rule]) -> Set[int]:
     """Decides the nodes that the op table pins, such as sources: no producer matters; returns their positions."""
-    pinned = {p for p, rule in enumerate(rules) if rule.pinned is not None and p not in state.tie_of}
-    for position in pinned:
-        rule, node = rules[position], state.view.nodes[position]
-        if not rule.floats:
+    settled: Set[int] = set()
+    for kind in state.view.kinds():
+        rule, dtypes = rules[kind[0]], state.view.nodes[kind[0]].dtypes
+        if rule.pinned is None or not rule.floats:
             continue
-        assert rule.pinned is not None
-        neutral = rule.pinned is Reason.SOURCE or state.constant[position]
-        _record(state, rule, position, [(dtype, rule.pinned, -1) for dtype in node.dtypes], neutral)
-    return pinned
+        wanted = [(dtype, rule.pinned, -1) for dtype in dtypes]
+        untied = [position for position in kind if position not in state.tie_of]
+        for position in untied:
+            _record(state, rule, position, wanted, rule.pinned is Reason.SOURCE or state.constant[position])
+        settled.update(untied)
+    return settled
 
 
 def _restores(state: State, node: Node) -> bool:
@@ -218,16 +220,12 @@ def _mark_constants(state: State) -> None:
                     pending.append(reader)
 
 
-def _rules_of_nodes(state: State) -> List[_Rule]:
-    """The rule of every node."""
-    known: Dict[Tuple[str, int, int], _Rule] = {}
-    rules = []
-    for node in state.view.nodes:
-        key = (node.op, id(node.layout), id(node.dtypes))  # nodes of one kind share both, and hashes cost more
-        rule = known.get(key)
-        if rule is None:
-            rule = known[key] = _rule(state, node, state.table.entries.get(node.op))
-        rules.append(rule)
+def _rules_of_nodes(state: State) -> Dict[int, _Rule]:
+    """The rule of every node, by its position."""
+    rules: Dict[int, _Rule] = {}
+    for kind in state.view.kinds():
+        node = state.view.nodes[kind[0]]
+        rules.update(dict.fromkeys(kind, _rule(state, node, state.table.entries.get(node.op))))
     return rules
 
 

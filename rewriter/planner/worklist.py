@@ -1,6 +1,7 @@
 """Decides the nodes of a graph in topological order: all of them, or again those that a changed tie reaches."""
 
 import heapq
+from itertools import chain
 from typing import Callable, Iterable, List, Optional, Sequence, Set, Tuple
 
 from ..tables.dtypes import FLOATS
@@ -19,7 +20,9 @@ class Worklist:
             decide: decides the slots of the node at a position, whose producers are decided.
         """
         self._state, self._decide = state, decide
-        self._order = [position for position in order if not FLOATS.isdisjoint(state.view.nodes[position].dtypes)]
+        with_floats = (kind for kind in state.view.kinds() if not FLOATS.isdisjoint(state.view.nodes[kind[0]].dtypes))
+        to_decide = set(chain.from_iterable(with_floats))
+        self._order = [position for position in order if position in to_decide]
         self._rank = {position: rank for rank, position in enumerate(self._order)} if state.ties else {}
         self._behind: Optional[List[int]] = None  # positions of what can change once all has been decided
         self._late: Set[int] = set()  # ranks that a back edge reached after their turn
