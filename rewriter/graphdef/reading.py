@@ -113,7 +113,7 @@ class _Ports(dict):
 
 
 def _read_node(proto, name, layouts, ports):
-    inputs = list(map(ports.__getitem__, proto.input))
+    inputs = list(map(ports.__getitem__, proto.input[:]))  # a slice is made at once, an iterator asks for each
     controls = ()
     if inputs and inputs[-1].port < 0:  # control inputs come last
         controls = tuple([port.node for port in inputs if port.port < 0])
@@ -159,38 +159,39 @@ class _Layouts:
     def __init__(self, library):
         self._library = library
         self._forms = {}
-        self._dtypes = {}
 
     def names(self):
         return [*tf_internals.op_defs(), *self._library]
 
     def of(self, op, attr):
-        """The layout of a node and the dtypes of its slots, in the order of the layout."""
+        """The layout of a node and the dtypes of its slots, in the order of the layout: one tuple for equal ones."""
         form = self._forms.get(op)
         if form is None:
             form = self._forms[op] = _form(self._library[op]) if op in self._library else _registered_form(op)
         if form.layout is None:
             return _of_lists(form, attr)
-        if not form.types:
-            return form.layout, ()
         if len(form.types) == 1:  # of most ops, and nothing is asked of more nodes
             [(name, default)] = form.types
-            values = (attr[name].type if name in attr else default,)
+            key = attr[name].type if name in attr else default
         else:
-            values = tuple([attr[name].type if name in attr else default for name, default in form.types])
-        return form.layout, self._dtypes.setdefault(values, values)
+            key = tuple([attr[name].type if name in attr else default for name, default in form.types])
+        kind = form.kinds.get(key)
+        if kind is None:
+            kind = form.kinds[key] = form.layout, key if isinstance(key, tuple) else (key,)
+        return kind
 
 
 class _Form(NamedTuple):
     """How nodes of one op type are read: `types` are (name, default) of their type attributes.
 
-    `layout` is None for ops with lists, whose layouts (`made`, by length) differ from node to node.
+    `layout` is None for ops with lists, whose layouts differ from node to node. `kinds` are the layouts and dtypes of
+    the nodes read so far, by their types and the lengths of their lists.
     """
 
     definition: Any
     layout: Optional[Layout]
     types: Tuple[Tuple[str, int], ...]
-    made: Dict[Tuple[int, ...], Layout]
+    kinds: Dict[Any, Tuple[Layout, Tuple[int, ...]]]
 
 
 @functools.lru_cache(maxsize=None)
@@ -222,10 +223,10 @@ def _of_lists(form, attr):
             values.extend(types)
         elif a.type == "int":
             lengths[a.name] = value.i
-    key = tuple(lengths.values())
-    if key not in form.made:
-        form.made[key] = _layout(form.definition, lengths)
-    return form.made[key], tuple(values)
+    key = (*lengths.values(), *values)
+    if key not in form.kinds:
+        form.kinds[key] = _layout(form.definition, lengths), tuple(values)
+    return form.kinds[key]
 
 
 def _layout(definition, lengths):

@@ -208,16 +208,17 @@ def _only_moves(state: State, rule: _Rule, position: int, node: Node) -> bool:
 def _mark_constants(state: State) -> None:
     """Finds what is known before the graph runs; Grappler folds such expressions where it gets to them."""
     constant, nodes, fed = state.constant, state.view.nodes, state.view.fed
+    foldable = {op for op, entry in state.table.entries.items() if entry.role in ("computes", "moves", "cast")}
     pending = state.view.of_ops(["Const"])
     for position in pending:  # grows while it is read
         constant[position] = True
         for reader in state.consumers[position]:
             node = nodes[reader]
-            if not constant[reader] and all(constant[port.node] and port not in fed for port in node.inputs):
-                entry = state.table.entries.get(node.op)
-                if not node.controls and entry is not None and entry.role in ("computes", "moves", "cast"):
-                    constant[reader] = True
-                    pending.append(reader)
+            if constant[reader] or node.controls or node.op not in foldable:
+                continue
+            if all(constant[port.node] and port not in fed for port in node.inputs):
+                constant[reader] = True
+                pending.append(reader)
 
 
 def _rules_of_nodes(state: State) -> Dict[int, _Rule]:
