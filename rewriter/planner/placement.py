@@ -72,20 +72,24 @@ def _without_readers(state: State, backwards: Sequence[int], readers: Readers) -
 def _candidates(state: State) -> Set[int]:
     """Positions of float32 ops that move neutral data, and of members of ties that do; their first slot is meant."""
     candidates = set()
-    for position, (node, slot) in enumerate(zip(state.view.nodes, state.first)):
-        if not node.dtypes or state.meaning[slot] != NEUTRAL or node.dtypes[0] != FLOAT32:
-            continue
+    for kind in state.view.kinds():
+        node = state.view.nodes[kind[0]]
         entry = state.table.entries.get(node.op)
-        if entry is None or state.becomes[slot] != FLOAT32 or position in state.view.preserved:
+        if entry is None or node.dtypes[:1] != (FLOAT32,):
             continue
-        if state.reasons[slot] in (Reason.CUSTOM, Reason.ASKED):
-            continue
-        tied = state.tie_of.get(position)
         moves = entry.role == "moves" and node.op not in TAKES_PART
-        free = tied is None and moves and position not in state.pins
-        if free or (tied is not None and _is_neutral(state, tied)):
-            candidates.add(position)
+        candidates.update([position for position in kind if _may_be_lowered(state, position, moves)])
     return candidates
+
+
+def _may_be_lowered(state: State, position: int, moves: bool) -> bool:
+    """Whether the float32 op at a position, which only moves data or is in a tie, gives neutral float32 data."""
+    slot, tied = state.first[position], state.tie_of.get(position)
+    if state.meaning[slot] != NEUTRAL or state.becomes[slot] != FLOAT32 or position in state.view.preserved:
+        return False
+    if state.reasons[slot] in (Reason.CUSTOM, Reason.ASKED):
+        return False
+    return moves and position not in state.pins if tied is None else _is_neutral(state, tied)
 
 
 def _is_neutral(state: State, number: int) -> bool:
