@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Mapping
 
 from npu_shim.options.passes import Watching
-from npu_shim.rewriter.errors import ConfigError
-from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.analysis.frames import V1_OPS
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.passes import pipeline
@@ -69,17 +68,6 @@ class Context:
     recomputation: Recomputation | None = field(default=None, compare=False)
 
 
-def _functionalize(module: Module, context: Context) -> None:
-    places = module.results()
-    graph_def = functionalization.to_functional(graphdef.write(module), list(map(source_of, places.values())))
-    left = {node.name for node in graph_def.node}
-    gone = [name for name, text in places.items() if source_of(text) not in left]
-    if gone:
-        expected = "expected the result of a loop or tf.cond, or a node outside of them"
-        raise ConfigError("fetch '%s' is inside of a loop or tf.cond, %s" % (gone[0], expected))
-    graphdef.replace(module, graph_def)
-
-
 def _rematerialize(module: Module, context: Context) -> None:
     context.recomputation = rematerialization.recomputed(module, context.recompute, context.on_cpu)
 
@@ -103,7 +91,7 @@ def _of(ops: Iterable[str], where: str) -> Callable[[Module], Iterable[str]]:
 
 NO_REFERENCES = Property("no reference variables", _of(VARIABLES, "is one"))
 NO_SLICE_WRITES = Property("no assignments to slices", _of([slice_writes.OP], "is one"))
-FUNCTIONAL = Property("functional control flow", _of(functionalization.V1_OPS, "is not"))
+FUNCTIONAL = Property("functional control flow", _of(V1_OPS, "is not"))
 
 PRUNE = Pipeline(
     "prune",
@@ -223,10 +211,10 @@ SHAPES = Pipeline(
         ),
         Pass(
             "functionalize",
-            _functionalize,
+            functionalization.to_functional,
             "after whatever knows loops by their Enter and Exit; TensorFlow's own converter takes a GraphDef",
             ensures=(FUNCTIONAL,),
-            needs_ops=functionalization.V1_OPS,
+            needs_ops=V1_OPS,
         ),
         Pass(
             "predicate-updates",

@@ -13,6 +13,7 @@ from .cache import analysis
 
 ENTERS = frozenset(["Enter", "RefEnter"])
 EXITS = frozenset(["Exit", "RefExit"])
+V1_OPS = frozenset(["Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"])  # of loops and conditionals
 Frame = Tuple[str, ...]  # names of loops, outermost first
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Iterable, Iterator, Sequence
 
-from .attributes import Attributes
+from .attributes import Attributes, DType
 
 CONTROL = -1  # the index of a node's control output
 INPUTS, CONTROLS, FIELDS = 1, 2, 4  # what of a node has been touched; its attributes know by themselves
@@ -159,6 +159,16 @@ class Node:
         """Replaces the device that it asks for."""
         self._device = device
         self.touch(FIELDS)
+
+    def forward(self, value: Value, dtype: int) -> None:
+        """Makes it an Identity of a value, whose dtype that is; what it waits for, and what waits for it, stays."""
+        device = self.device
+        self.proto = self._attrs = None
+        self.set_device(device)
+        self.set_op("Identity")
+        self.set_inputs([value])
+        self.touch(CONTROLS)
+        self.attrs["T"] = DType(dtype)
 
     def redefine(self, proto: Any) -> None:
         """Makes it what a NodeDef of its name says, but for its inputs; see `graphdef.become`."""

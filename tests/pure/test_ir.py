@@ -390,6 +390,18 @@ def test_the_signature_of_a_new_function_names_what_it_runs():
     assert dict(written.control_ret) == {"w": "w"}
 
 
+def test_a_node_that_forwards_a_value_keeps_its_name_device_and_waits():
+    module = parsed('x:Placeholder{dtype=float32} y:Relu{T=float32, _mark=1}(x, ^x) on "/device:CPU:0" z:NoOp(^y, ^x)')
+    node = graphdef.read(graphdef.write(module, protos.GraphDef), known).graph["y"]
+    node.forward(node.graph["x"].value, NUMBERS["int32"])
+    assert text.show(node.graph.module).splitlines()[1:] == [
+        'y:Identity{T=int32}(x, ^x) on "/device:CPU:0"', "z:NoOp(^y, ^x)",
+    ]  # fmt: skip
+    written = graphdef.write(node.graph.module).node[1]
+    assert (written.op, list(written.input), written.device) == ("Identity", ["x", "^x"], "/device:CPU:0")
+    assert list(written.attr) == ["T"]
+
+
 def test_functions_are_added_and_removed():
     module, other = parsed(CALL), parsed(CALL)
     with pytest.raises(ValueError, match="the library has a function 'top' already"):

@@ -6,6 +6,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from passes_as_text import after, stays
 
+from npu_shim.xla.passes.control_flow import branch_stacks, functionalization
 from npu_shim.xla.passes.legalize.ops import uniques
 
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15.5 compiles no steps")
@@ -138,3 +139,59 @@ def test_a_gather_in_two_branches_is_made_before_both():
 ])  # fmt: skip
 def test_reads_behind_a_write_outside_of_branches_and_in_loops_stay(nodes):
     stays("hoist-branch-reads", COND + nodes)
+
+
+# -- functionalize: Stacks ---------------------------------------------------------------------------------------------
+
+SIDE = """n:Const{dtype=int32, value=int32<>(3)} s:StackV2{elem_type=float32}(n) x:Placeholder{dtype=float32, shape=<2>}
+p:Placeholder{dtype=bool} h:Switch{T=resource}(s, p) v:Switch{T=float32}(x, p)
+push:StackPushV2{T=float32}(h:1, v:1, ^n) pop:StackPopV2{elem_type=float32}(h:1, ^push) w:NoOp(^pop)
+y:Merge{T=float32, N=2}(v, pop) return y:0=y w=^w
+"""
+
+
+def test_a_push_on_one_side_and_its_pop_leave_the_tf_cond():
+    out = after(lambda module, context: branch_stacks.on_both_sides(module), SIDE).splitlines()
+    assert out[6:9] == [
+        "push:StackPushV2{T=float32}(s, push/side0/merge, ^n)",
+        "pop:Identity{T=float32}(pop/side0:1, ^push)",
+        "w:NoOp(^pop/both)",
+    ]
+    assert out[-8:-1] == [
+        "push/dims:Const{dtype=int32, value=int32<1>(2)}(^s)",
+        "push/zero:Const{dtype=float32, value=float32<>(0.0)}(^s)",
+        "push/zeros:Fill{T=float32, index_type=int32}(push/dims, push/zero)",
+        "push/side0/switch:Switch{T=float32}(push/zeros, p)",
+        "push/side0/merge:Merge{N=2, T=float32}(push/side0/switch, v:1)",
+        "pop/both:StackPopV2{elem_type=float32}(s)",
+        "pop/side0:Switch{T=float32}(pop/both, p)",
+    ]
+
+
+def test_pushes_outside_of_tf_cond_stay():
+    stays(lambda module, context: branch_stacks.on_both_sides(module), SIDE.replace("(h:1, v:1", "(s, x"))
+
+
+LOOP = """n:Const{dtype=int32, value=int32<>(-1)} s:StackV2{elem_type=float32}(n)
+zero:Const{dtype=int32, value=int32<>(0)} five:Const{dtype=int32, value=int32<>(5)} x:Placeholder{dtype=float32}
+i:Enter{T=int32, frame_name='l'}(zero)
+h:Enter{T=resource, frame_name='l'}(s) limit:Enter{T=int32, frame_name='l'}(five) a:Enter{T=float32, frame_name='l'}(x)
+m:Merge{N=2, T=int32}(i, next) less:Less{T=int32}(m, limit) c:LoopCond(less) t:Switch{T=int32}(m, c)
+two:Const{dtype=int32, value=int32<>(2)}(^m) add:AddV2{T=int32}(t:1, two) push:StackPushV2{T=float32}(h, a)
+next:NextIteration{T=int32}(add, ^push) out:Exit{T=int32}(t) return y:0=out
+"""
+
+
+def _sized(module, context):
+    functionalization.bound_stacks(module.graph)
+
+
+def test_a_stack_is_as_large_as_its_loop_is_long():
+    out = after(_sized, LOOP).splitlines()
+    assert out[1] == "s:StackV2{elem_type=float32}(s/size)"
+    assert out[-2] == "s/size:Const{dtype=int32, value=int32<>(3)}"  # of 0, 2 and 4
+
+
+@pytest.mark.parametrize("size", ["Const{dtype=int32, value=int32<>(7)}", "Placeholder{dtype=int32}"])
+def test_a_stack_that_has_a_size_stays(size):
+    stays(_sized, LOOP.replace("Const{dtype=int32, value=int32<>(-1)}", size))

@@ -9,10 +9,10 @@ from npu_shim.engine.runtime import access
 from npu_shim.options.ops import kernel_tables
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.analysis import writes
+from npu_shim.rewriter.analysis.frames import V1_OPS
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.xla.passes import legalize
-from npu_shim.xla.passes.control_flow.functionalization import V1_OPS
 from npu_shim.xla.passes.legalize.host import HOST
 from npu_shim.xla.passes.resources import host_reports, random_ops, references, writers
 from npu_shim.xla.passes.resources.late_reads import ASKS, VARIABLES

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from npu_shim.rewriter.analysis import order
+from npu_shim.rewriter.analysis.frames import V1_OPS
 from npu_shim.rewriter.ir.graph import Graph, Node
 from npu_shim.rewriter.ir.module import Module
-from npu_shim.xla.passes.control_flow.functionalization import V1_OPS
 from npu_shim.xla.passes.resources import random_ops
 
 # stateful ops that change none of the step's state; random ops depend only on the step number

@@ -9,117 +9,116 @@ one pop, so the zeros are popped where nothing reads them:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Iterable, Mapping, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.analysis import branches
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.rewriter.graph.arguments import output_of, source_of
-from npu_shim.session.clusters.branches import Branches
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.shapes import static_shapes
 
 
-def on_both_sides(graph_def: Any) -> Any:
-    """Returns a GraphDef whose pushes and pops are outside of tf.cond; the same object if they already are.
+class _Handle(NamedTuple):
+    """A Stack, its handle outside of tf.cond, and (predicate, side) of the Switches behind that, outermost first."""
 
-    Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow; it is not changed.
+    stack: Node
+    outside: Value
+    sides: list[branches.Branch]
+
+
+def on_both_sides(module: Module) -> None:
+    """Moves pushes and pops out of tf.cond, in a module with v1 control flow.
 
     Raises:
         PlanError: the shape of a pushed value is unknown.
     """
-    view = Branches(graph_def)
-    pushes = [node for node in graph_def.node if node.op == "StackPushV2" and view.of[node.name]]
+    graph = module.graph
+    inside = branches.branches(graph)
+    pushes = [node for node in graph if node.op == "StackPushV2" and inside[node]]
     if not pushes:
-        return graph_def
-    stacks = {_handle(node, view)[0] for node in pushes}
-    shapes = static_shapes.infer(graph_def, [node.input[1] for node in pushes])
-    copy, moved = tf.GraphDef(), {}
-    copy.CopyFrom(graph_def)
-    for node in list(copy.node):
-        if node.op == "StackPushV2" and view.of[node.name]:
-            _push(copy, node, view, shapes[node.input[1]])
-        elif node.op == "StackPopV2" and _handle(node, view)[0] in stacks:
-            moved["^" + node.name] = "^" + _pop(copy, node, view)
-    for node in copy.node:
-        for number, text in enumerate(node.input):
-            node.input[number] = moved.get(text, text)
-    return copy
+        return
+    stacks = {_handle(push).stack for push in pushes}
+    shapes = static_shapes.infer(graphdef.write(module), [str(push.inputs[1]) for push in pushes])
+    moved = {}
+    for node in graph:
+        if node.op == "StackPushV2" and inside[node]:
+            _push(node, inside, shapes[str(node.inputs[1])])
+        elif node.op == "StackPopV2" and _handle(node).stack in stacks:
+            moved[node] = _pop(node, inside)
+    for pop, outside in moved.items():
+        pop.output(CONTROL).replace_by(outside.output(CONTROL))
 
 
-def _handle(node, view):
-    """(Stack's node, its handle outside of tf.cond, [(predicate, side)] of the Switches, outermost first)."""
-    text, sides = node.input[0], []
-    while view.nodes[source_of(text)].op in ("Switch", "Identity"):
-        source = view.nodes[source_of(text)]
-        if source.op == "Switch":
-            sides.insert(0, (source.input[1], output_of(text)[1]))
-        text = source.input[0]
-    stack = view.nodes[source_of(text)]
+def _handle(node: Node) -> _Handle:
+    value, sides = node.inputs[0], []
+    while value.node.op in ("Switch", "Identity"):
+        if value.node.op == "Switch":
+            sides.insert(0, (value.node.inputs[1], value.index))
+        value = value.node.inputs[0]
+    stack = value.node
     while stack.op in ("Enter", "Switch", "Identity"):
-        stack = view.nodes[source_of(stack.input[0])]
-    return stack.name, text, sides
+        stack = stack.inputs[0].node
+    return _Handle(stack, value, sides)
 
 
-def _push(graph_def, push, view, shape):
+def _push(push: Node, inside: Mapping[Node, branches.Inside], shape: tf.TensorShape) -> None:
     """Moves a push out of each tf.cond around it; it keeps its name and pushes a value for either side."""
     if not shape.is_fully_defined():
         raise PlanError(
             "node '%s' (StackPushV2) keeps a value of one side of a tf.cond for its gradient, and XLA must know its "
             "shape, which is %s" % (push.name, shape)
         )
-    dtype, value, handle = push.attr["T"].type, push.input[1], _handle(push, view)[1]
-    zeros = _zeros(graph_def, push.name, shape, dtype, "^" + source_of(handle))
-    inner_first = sorted(view.of[push.name], key=lambda branch: (-len(view.along(branch[0])), branch))
+    graph, dtype, value, handle = push.graph, push.attrs["T"], push.inputs[1], _handle(push).outside
+    zeros = _zeros(push, shape, dtype, handle.node)
+
+    def outer_last(branch: branches.Branch) -> tuple[int, str, int]:
+        return -len(branches.along(branch[0], inside)), str(branch[0]), branch[1]
+
+    inner_first = sorted(inside[push], key=outer_last)
     for number, (predicate, side) in enumerate(inner_first):
         scope = "%s/side%d/" % (push.name, number)
         # the zeros of an inner tf.cond enter the outer branch as the inner predicate does
-        data = _into(graph_def, scope + "zeros", zeros, inner_first[number + 1 :], dtype)
-        _node(graph_def, scope + "switch", "Switch", [data, predicate], dtype)
-        _node(graph_def, scope + "merge", "Merge", ["%sswitch:%d" % (scope, 1 - side), value], dtype)
-        graph_def.node[-1].attr["N"].i = 2
-        value = scope + "merge"
-    controls = [text for text in push.input[2:] if not view.along(text)]
-    del push.input[:]
-    push.input.extend([handle, value, *controls])
+        other = _into(graph, scope + "zeros", zeros, reversed(inner_first[number + 1 :]), dtype)
+        switch = graph.add(scope + "switch", "Switch", [other, predicate], attrs={"T": dtype})
+        taken = [switch.output(1 - side), value]
+        value = graph.add(scope + "merge", "Merge", taken, attrs={"T": dtype, "N": 2}).value
+    push.set_inputs([handle, value])
+    push.set_controls([control for control in push.controls if not inside[control]])
 
 
-def _pop(graph_def, pop, view):
-    """Adds a pop outside of tf.cond and returns its name; the old pop forwards its value."""
-    _, handle, sides = _handle(pop, view)
-    dtype, controls = pop.attr["elem_type"].type, [text for text in pop.input[1:] if not view.along(text)]
-    outside = graph_def.node.add(name=pop.name + "/both", op="StackPopV2", input=[handle, *controls])
-    outside.attr["elem_type"].type = dtype
-    text = _into(graph_def, pop.name + "/side", outside.name, sides[::-1], dtype)
-    waits = [text for text in pop.input[1:] if text not in controls]
-    del pop.input[:]
-    pop.op = "Identity"
-    pop.input.extend([text, *waits])
-    pop.attr.clear()
-    pop.attr["T"].type = dtype
-    return outside.name
+def _pop(pop: Node, inside: Mapping[Node, branches.Inside]) -> Node:
+    """Adds a pop outside of tf.cond and returns it; the old pop forwards its value."""
+    _, handle, sides = _handle(pop)
+    dtype, controls = pop.attrs["elem_type"], [control for control in pop.controls if not inside[control]]
+    outside = pop.graph.add(pop.name + "/both", "StackPopV2", [handle], controls, {"elem_type": dtype})
+    pop.forward(_into(pop.graph, pop.name + "/side", outside.value, sides, dtype), dtype)
+    pop.set_controls([control for control in pop.controls if control not in controls])
+    return outside
 
 
-def _into(graph_def, name, text, inner_first, dtype):
-    """Passes a tensor into nested branches, listed innermost first; returns its name there."""
-    for number, (predicate, side) in enumerate(reversed(inner_first)):
-        _node(graph_def, "%s%d" % (name, number), "Switch", [text, predicate], dtype)
-        text = "%s%d:%d" % (name, number, side)
-    return text
+def _into(graph: Graph, name: str, value: Value, outer_first: Iterable[branches.Branch], dtype: int) -> Value:
+    """Passes a value into nested branches; returns it there."""
+    for number, (predicate, side) in enumerate(outer_first):
+        switch = graph.add("%s%d" % (name, number), "Switch", [value, predicate], attrs={"T": dtype})
+        value = switch.output(side)
+    return value
 
 
-def _zeros(graph_def, name, shape, dtype, frame):
-    """Adds a Fill of zeros and returns its name; the control input `frame` places it in a loop."""
-    dims = tf.make_tensor_proto(shape.as_list(), tf.int32)
-    zero = tf.make_tensor_proto(tf.as_dtype(dtype).as_numpy_dtype(0), dtype)
-    for part, value in (("dims", dims), ("zero", zero)):
-        node = graph_def.node.add(name="%s/%s" % (name, part), op="Const", input=[frame])
-        node.attr["value"].tensor.CopyFrom(value)
-        node.attr["dtype"].type = value.dtype
-    _node(graph_def, name + "/zeros", "Fill", [name + "/dims", name + "/zero"], dtype)
-    graph_def.node[-1].attr["index_type"].type = tf.int32.as_datatype_enum
-    return name + "/zeros"
-
-
-def _node(graph_def, name, op, inputs, dtype):
-    graph_def.node.add(name=name, op=op, input=inputs).attr["T"].type = dtype
+def _zeros(push: Node, shape: tf.TensorShape, dtype: int, frame: Node) -> Value:
+    """Adds a Fill of zeros; the node that its constants wait for places it in a loop."""
+    name, int32 = push.name, tf.int32.as_datatype_enum
+    contents = {
+        "dims": tf.make_tensor_proto(shape.as_list(), tf.int32),
+        "zero": tf.make_tensor_proto(tf.as_dtype(dtype).as_numpy_dtype(0), dtype),
+    }
+    protos = [tf.NodeDef(name="%s/%s" % (name, part), op="Const", input=["^" + frame.name]) for part in contents]
+    for proto, tensor in zip(protos, contents.values()):
+        proto.attr["value"].tensor.CopyFrom(tensor)
+        proto.attr["dtype"].type = tensor.dtype
+    fill = tf.NodeDef(name=name + "/zeros", op="Fill", input=[proto.name for proto in protos])
+    fill.attr["T"].type, fill.attr["index_type"].type = dtype, int32
+    graphdef.insert(push.graph, [*protos, fill], origin=push)
+    return push.graph[fill.name].value

@@ -9,20 +9,21 @@ loops that push to the Stack (trip_counts.py):
 
 from __future__ import annotations
 
-import collections
 import re
 from typing import Any, Iterable
 
-import tensorflow.compat.v1 as tf
-
-from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.analysis import order
+from npu_shim.rewriter.analysis.frames import V1_OPS
+from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import Graph, Node
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.session.native import functionalize
 from npu_shim.xla.passes import function_names
 from npu_shim.xla.passes.control_flow import branch_stacks, gradient_sinking, known_branches, loop_pairs
 from npu_shim.xla.passes.shapes import static_shapes, trip_counts
 
-V1_OPS = frozenset(["Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"])
 JOINED_GRADIENTS = re.compile(r"Switch_grad/cond_grad\S* .*not in any CondContext")
 ROWS = (
     "one branch takes rows of a variable and the other all of it, and TensorFlow joins their gradients outside of "
@@ -35,107 +36,93 @@ UNBOUND = (
 )
 
 
-def to_functional(graph_def: Any, keep: Iterable[str]) -> Any:
-    """Returns a GraphDef without v1 control flow; the same object if there is none.
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef; it is not changed.
-        keep: names of the nodes that are fetched or run.
+def to_functional(module: Module, context: Any = None) -> None:
+    """Converts v1 control flow.
 
     Raises:
         PlanError: TensorFlow cannot convert a loop or conditional, or the size of a Stack is unknown.
+        ConfigError: a result is inside of a loop or tf.cond.
     """
-    bodies = [function.node_def for function in graph_def.library.function]
-    if not any(node.op in V1_OPS for nodes in [graph_def.node, *bodies] for node in nodes):
-        return graph_def
-    if any(node.op == "StackV2" for node in graph_def.node):
-        graph_def = known_branches.taken(graph_def, keep)
-        graph_def = static_shapes.fold(loop_pairs.size_arrays(graph_def), keep)
-        graph_def = bound_stacks(branch_stacks.on_both_sides(graph_def))
-        graph_def = gradient_sinking.after_loops(graph_def, keep)
+    if V1_OPS.isdisjoint(module.ops()):
+        return
+    if any(node.op == "StackV2" for node in module.graph):
+        _size_stacks(module)
+    _leave_out_waits_for_itself(module.graph)
+    places, graph_def = module.results(), graphdef.write(module)
     try:
-        return function_names.ordered(functionalize.functionalize(_without_waits_for_itself(graph_def)), graph_def)
+        graph_def = function_names.ordered(functionalize.functionalize(graph_def), graph_def)
     except functionalize.FunctionalizeError as reason:
         way_out = ROWS if JOINED_GRADIENTS.search(str(reason)) else IN_SESSION
         raise PlanError("a loop or tf.cond has no functional form: %s; %s" % (reason, way_out)) from reason
+    left = {node.name for node in graph_def.node}
+    gone = [name for name, text in places.items() if source_of(text) not in left]
+    if gone:
+        expected = "expected the result of a loop or tf.cond, or a node outside of them"
+        raise ConfigError("fetch '%s' is inside of a loop or tf.cond, %s" % (gone[0], expected))
+    graphdef.replace(module, graph_def)
 
 
-def bound_stacks(graph_def: Any) -> Any:
-    """Returns a GraphDef in which every Stack without a size is sized by its loops' trip counts.
+def _size_stacks(module: Module) -> None:
+    """Gives the Stacks of loops their sizes, and leaves out what need not be on one."""
+    known_branches.take(module)
+    loop_pairs.size_arrays(module.graph)
+    keep = [source_of(text) for text in module.results().values()]
+    graphdef.replace(module, static_shapes.fold(graphdef.write(module), keep))
+    branch_stacks.on_both_sides(module)
+    bound_stacks(module.graph)
+    gradient_sinking.after_loops(module)
+
+
+def bound_stacks(graph: Graph) -> None:
+    """Sizes every Stack without a size by its loops' trip counts.
 
     Raises:
         PlanError: a loop's condition does not bound its trip count; the error names the Stack's node.
     """
-    nodes = {node.name: node for node in graph_def.node}
-    open_ones = [node.name for node in graph_def.node if node.op == "StackV2" and _size(node, nodes) < 0]
+    open_ones = [node for node in graph if node.op == "StackV2" and _is_open(node.inputs[0].node)]
     if not open_ones:
-        return graph_def
-    frames, pairs = loop_pairs.frames_of_stacks(graph_def, nodes, "StackPushV2"), loop_pairs.of(graph_def)
+        return
+    frames, pairs = loop_pairs.frames_of_stacks(graph, "StackPushV2"), loop_pairs.of(graph)
     exact = {frame: pair.count for frame, pair in pairs.items() if pair.count is not None}
-    counts = {**trip_counts.at_most(graph_def), **exact}
-    copy = tf.GraphDef()
-    copy.CopyFrom(graph_def)
-    for stack in (node for node in copy.node if node.name in open_ones):
+    counts = {**trip_counts.at_most(graph), **exact}
+    for stack in open_ones:
         size = 1
-        for frame in frames.get(stack.name, ()):
+        for frame in frames.get(stack, ()):
             if frame not in counts:
-                counts[frame] = loop_pairs.count_of(graph_def, frame, pairs, UNBOUND % (stack.name, frame, IN_SESSION))
+                counts[frame] = loop_pairs.count_of(graph, frame, pairs, UNBOUND % (stack.name, frame, IN_SESSION))
             size *= counts[frame]
-        limit = copy.node.add(name=_unused(stack.name + "/size", nodes), op="Const")
-        limit.attr["dtype"].type = tf.int32.as_datatype_enum
-        limit.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(max(size, 1), tf.int32))
-        stack.input[0] = limit.name
-    return copy
+        stack.set_input(0, loop_pairs.constant(graph, stack.name + "/size", max(size, 1)))
 
 
-def _without_waits_for_itself(graph_def):
+def _is_open(size: Node) -> bool:
+    return size.op == "Const" and size.attrs["value"].numbers()[0] < 0
+
+
+def _leave_out_waits_for_itself(graph: Graph) -> None:
     """Removes control inputs by which a loop's initial values wait for the loop itself.
 
     Gradients built under tf.control_dependencies have them, on the counter of the forward loop's iterations. Once the
     loop is a single While node, it would wait for itself.
     """
-    copy = tf.GraphDef()
-    copy.CopyFrom(graph_def)
-    nodes = {node.name: node for node in copy.node}
-    consumers, entries = collections.defaultdict(list), collections.defaultdict(list)
-    for node in copy.node:
-        for source in map(source_of, node.input):
-            if nodes[source].op != "NextIteration":  # a back edge does not make the loop wait
-                consumers[source].append(node.name)
+    entries: dict[bytes, list[Node]] = {}
+    for node in graph:
         if node.op == "Enter":
-            entries[node.attr["frame_name"].s].append(node)
-    for entering in entries.values():  # a loop that one of its values waits for waits as a whole
-        for enter in entering:
-            consumers[enter.name] += [other.name for other in entering if other is not enter]
+            entries.setdefault(node.attrs["frame_name"], []).append(node)
     for entering in entries.values():
-        starts = [nodes[source_of(node.input[0])] for node in entering]
-        candidates = [*entering, *(node for node in starts if node.op == "Const")]
-        waiting = [node for node in candidates if any(text[0] == "^" for text in node.input)]
-        behind = _behind([node.name for node in entering], consumers) if waiting else ()
+        starts = [node.inputs[0].node for node in entering]
+        waiting = [node for node in [*entering, *starts] if node.op in ("Enter", "Const") and node.controls]
+        behind = _behind(entering, entries.values()) if waiting else {}
         for node in waiting:
-            kept = [text for text in node.input if text[0] != "^" or source_of(text) not in behind]
-            del node.input[:]
-            node.input.extend(kept)
-    return copy
+            if not behind.keys().isdisjoint(node.controls):
+                node.set_controls([control for control in node.controls if control not in behind])
 
 
-def _behind(names, consumers):
-    """Names of all direct and indirect consumers of nodes."""
-    pending, behind = list(names), set()
-    while pending:
-        for consumer in consumers[pending.pop()]:
-            if consumer not in behind:
-                behind.add(consumer)
-                pending.append(consumer)
+def _behind(entering: Iterable[Node], entries: Iterable[list[Node]]) -> dict[Node, None]:
+    """What waits for nodes; a loop that one of its values waits for waits as a whole, without its next iterations."""
+    behind: dict[Node, None] = {}
+    fresh = list(entering)
+    while fresh:
+        behind.update(order.descendants(fresh, lambda node: node.op != "NextIteration"))
+        waiting = (others for others in entries if not behind.keys().isdisjoint(others))
+        fresh = [node for others in waiting for node in others if node not in behind]
     return behind
-
-
-def _size(stack, nodes):
-    source = nodes[source_of(stack.input[0])]
-    return int(tf.make_ndarray(source.attr["value"].tensor)) if source.op == "Const" else 0
-
-
-def _unused(name, nodes):
-    while name in nodes:
-        name += "_"
-    return name

@@ -9,14 +9,17 @@ one in a conditional that may not run. tf.contrib.crf asks in this way whether a
 from __future__ import annotations
 
 import collections
-from typing import Any, Iterable, Mapping
+from typing import Iterable, Mapping
 
 import numpy as np
-import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graph.arguments import controls, data, output_of, source_of
-from npu_shim.session.clusters import pruning
-from npu_shim.session.clusters.branches import MERGES, SWITCHES
+from npu_shim.rewriter.analysis.branches import SWITCHES
+from npu_shim.rewriter.analysis.order import MERGES
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
+from npu_shim.rewriter.ir.module import Module
+from npu_shim.xla.passes.control_flow import loop_pairs
+from npu_shim.xla.passes.dead_control_dependencies import keep_needed
 from npu_shim.xla.passes.legalize.facts import Facts
 from npu_shim.xla.passes.legalize.site import NotConstant
 
@@ -30,150 +33,119 @@ OPEN = (
 )
 
 
-def taken(graph_def: Any, keep: Iterable[str]) -> Any:
-    """Returns a GraphDef in which each tf.cond with a known predicate is the side that it takes.
-
-    The same object is returned if there is none, or if what is kept is on a side that is not taken.
+def take(module: Module) -> None:
+    """Makes each tf.cond with a known predicate the side that it takes; none if a result is on another side.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
-        keep: names of the nodes that are fetched or run.
+        module: has v1 control flow and Placeholders of full shapes.
 
     Raises:
         NotConstant: a loop with a gradient is in a tf.cond with an unknown predicate; the error names the predicate.
     """
-    nodes = {node.name: node for node in graph_def.node}
-    around = _branches_around_loops(graph_def, nodes)
-    if not around:
-        return graph_def
-    sides = _known_sides(graph_def, nodes)
+    graph = module.graph
+    around = _branches_around_loops(graph)
+    sides = _known_sides(module) if around else {}
     for push, switch in around.items():
         if switch not in sides:
-            raise _not_constant(push, nodes[switch], nodes)
-    alive, keep = _alive(nodes, sides), list(keep)
-    if not alive.issuperset(keep):
-        return graph_def
-    merges = _decided_merges(nodes, sides, alive)
-    renamed = {"%s:1" % name: name for name in sides}
-    renamed.update(("%s:1" % name, name + INDEX) for name in merges)
-    decided = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    for name in (name for name in nodes if name in alive):
-        decided.node.extend(_decided(nodes[name], name in sides, merges.get(name), renamed, alive))
-    return taken(pruning.reachable(decided, keep), keep)  # the side that is taken may hold a tf.cond with a loop
+            raise _not_constant(push, switch)
+    alive = _alive(graph, sides) if around else set()
+    if not around or not alive.issuperset(value.node for value in graph.results.values()):
+        return
+    for node, living in _decided_merges(graph, sides, alive).items():
+        index = loop_pairs.constant(graph, node.name + INDEX, living)
+        index.node.set_controls([node])
+        node.output(1).replace_by(index)
+        node.forward(node.inputs[living], node.attrs["T"])
+    for node in filter(alive.__contains__, sides):
+        value, predicate = node.inputs
+        node.output(1).replace_by(node.value)
+        node.forward(value, node.attrs["T"])
+        node.set_controls([*node.controls, predicate.node])
+    for node in graph:  # only a ControlTrigger waits for others
+        if node in alive and not alive.issuperset(node.controls):
+            node.set_controls([control for control in node.controls if control in alive])
+    keep_needed(graph)
+    take(module)  # the side that is taken may hold a tf.cond with a loop
 
 
-def _branches_around_loops(graph_def, nodes):
+def _branches_around_loops(graph: Graph) -> dict[Node, Node]:
     """Maps each push of a loop in a tf.cond to the Switch through which the Stack enters that tf.cond."""
     around = {}
-    for push in (node for node in graph_def.node if node.op == "StackPushV2"):
-        node, in_loop = nodes[source_of(push.input[0])], False
+    for push in (node for node in graph if node.op == "StackPushV2"):
+        node, in_loop = push.inputs[0].node, False
         while node.op in ENTERS:
             if node.op == "Switch" and in_loop:
-                around[push.name] = node.name  # the outermost
+                around[push] = node  # the outermost
             in_loop = in_loop or node.op == "Enter"
-            node = nodes[source_of(node.input[0])]
+            node = node.inputs[0].node
     return around
 
 
-def _not_constant(push, switch, nodes):
+def _not_constant(push: Node, switch: Node) -> NotConstant:
     """The error that names a Switch's predicate where it enters the tf.cond: inside it cannot be fetched."""
     user, number = switch, 1
-    while nodes[source_of(user.input[number])].op == "Identity":
-        user, number = nodes[source_of(user.input[number])], 0
-    return NotConstant(OPEN % (push, user.input[number]), user.name, number)
+    while user.inputs[number].node.op == "Identity":
+        user, number = user.inputs[number].node, 0
+    return NotConstant(OPEN % (push.name, user.inputs[number]), user.name, number)
 
 
-def _known_sides(graph_def, nodes):
+def _known_sides(module: Module) -> dict[Node, int]:
     """Maps each Switch with a known predicate to its living output."""
-    facts, by_predicate, sides = Facts(graph_def), {}, {}
-    for node in nodes.values():
-        if node.op in SWITCHES and nodes[source_of(node.input[1])].op != "LoopCond":
-            predicate = node.input[1]
+    facts, by_predicate, sides = Facts(graphdef.write(module)), {}, {}
+    for node in module.graph:
+        if node.op in SWITCHES and node.inputs[1].node.op != "LoopCond":
+            predicate = node.inputs[1]
             if predicate not in by_predicate:
-                by_predicate[predicate] = facts.constant(predicate)
+                by_predicate[predicate] = facts.constant(str(predicate))
             if by_predicate[predicate] is not None:
-                sides[node.name] = int(bool(np.asarray(by_predicate[predicate])))
+                sides[node] = int(bool(np.asarray(by_predicate[predicate])))
     return sides
 
 
-def _alive(nodes: Mapping[str, Any], sides: Mapping[str, int]) -> set[str]:
-    """Names of the nodes that may run.
+def _alive(graph: Graph, sides: Mapping[Node, int]) -> set[Node]:
+    """The nodes that may run.
 
     A Merge runs when one of its inputs is alive, any other node when all are; a loop when all that enters it is alive:
     the counter of a loop's gradient enters a loop in a tf.cond from outside of the tf.cond.
     """
-    entering, consumers, alive = collections.defaultdict(list), collections.defaultdict(list), set()
-    for node in nodes.values():
-        if node.op == "Enter":
-            entering[node.attr["frame_name"].s].extend(node.input)
-    inputs = {
-        node.name: entering[node.attr["frame_name"].s] if node.op == "Enter" else node.input for node in nodes.values()
-    }
-    for name, texts in inputs.items():
-        for source in dict.fromkeys(map(source_of, texts)):
-            consumers[source].append(name)
-    pending = [name for name, texts in inputs.items() if not texts or nodes[name].op == TRIGGER]
+    inputs = {node: [*node.inputs, *(control.output(CONTROL) for control in node.controls)] for node in graph}
+    entering: dict[bytes, list[Value]] = collections.defaultdict(list)
+    consumers: dict[Node, list[Node]] = collections.defaultdict(list)
+    alive: set[Node] = set()
+    enters = [node for node in graph if node.op == "Enter"]
+    for node in enters:
+        entering[node.attrs["frame_name"]] += inputs[node]
+    inputs.update((node, entering[node.attrs["frame_name"]]) for node in enters)
+    for node, values in inputs.items():
+        for source in dict.fromkeys(value.node for value in values):
+            consumers[source].append(node)
+    pending = [node for node, values in inputs.items() if not values or node.op == TRIGGER]
     while pending:
-        name = pending.pop()
-        if name not in alive and _lives(nodes[name].op, inputs[name], alive, sides):
-            alive.add(name)
-            pending += consumers[name]
-    return {name for name in alive if nodes[name].op != TRIGGER or not alive.isdisjoint(map(source_of, inputs[name]))}
+        node = pending.pop()
+        if node not in alive and _lives(node.op, inputs[node], alive, sides):
+            alive.add(node)
+            pending += consumers[node]
+    return {node for node in alive if node.op != TRIGGER or not alive.isdisjoint(node.sources())}
 
 
-def _lives(op, inputs, alive, sides):
+def _lives(op: str, inputs: Iterable[Value], alive: set[Node], sides: Mapping[Node, int]) -> bool:
     if op == TRIGGER:
         return True
-    living = [_is_alive(text, alive, sides) for text in inputs if text[0] != "^"]
+    living = [_is_alive(value, alive, sides) for value in inputs if value.index != CONTROL]
     enough = any(living) if op in MERGES else all(living)
-    return enough and all(source_of(text) in alive for text in inputs if text[0] == "^")
+    return enough and all(value.node in alive for value in inputs if value.index == CONTROL)
 
 
-def _is_alive(text, alive, sides):
-    name, number = output_of(text)
-    return name in alive and sides.get(name, number) == number
+def _is_alive(value: Value, alive: set[Node], sides: Mapping[Node, int]) -> bool:
+    return value.node in alive and sides.get(value.node, value.index) == value.index
 
 
-def _decided_merges(nodes, sides, alive):
-    """Maps each Merge with one living input, of several, to the number of that input."""
+def _decided_merges(graph: Graph, sides: Mapping[Node, int], alive: set[Node]) -> dict[Node, int]:
+    """Maps each living Merge with one living input, of several, to the number of that input."""
     decided_merges = {}
-    for name in alive:
-        if nodes[name].op in MERGES:
-            living = [n for n, text in enumerate(data(nodes[name])) if _is_alive(text, alive, sides)]
+    for node in graph:
+        if node.op in MERGES and node in alive:
+            living = [number for number, value in enumerate(node.inputs) if _is_alive(value, alive, sides)]
             if len(living) == 1:
-                decided_merges[name] = living[0]
+                decided_merges[node] = living[0]
     return decided_merges
-
-
-def _decided(node, is_known, living, renamed, alive):
-    """The nodes that replace a living one.
-
-    Args:
-        node: NodeDef.
-        is_known: whether it is a Switch with a known predicate.
-        living: number of the only living input of a Merge, None for other nodes.
-        renamed: tensor -> what replaces it.
-        alive: names of the living nodes; only a ControlTrigger waits for others, or for nothing.
-    """
-    identity = tf.NodeDef()
-    identity.CopyFrom(node)
-    inputs, waits = data(node), [text for text in controls(node) if source_of(text) in alive]
-    if is_known:
-        inputs, waits = inputs[:1], [*waits, "^" + source_of(inputs[1])]
-    elif living is not None:
-        inputs = [inputs[living]]
-    if len(inputs) < len(data(node)):
-        identity.op = "Identity"
-        identity.attr.clear()
-        identity.attr["T"].type = node.attr["T"].type
-    del identity.input[:]
-    identity.input.extend([*(renamed.get(text, text) for text in inputs), *dict.fromkeys(waits)])
-    return [identity] if living is None else [identity, _index(node.name, living)]
-
-
-def _index(name, number):
-    """The node that gives which input of a Merge was alive."""
-    node = tf.NodeDef(name=name + INDEX, op="Const", input=["^" + name])
-    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(number, tf.int32))
-    node.attr["dtype"].type = tf.int32.as_datatype_enum
-    return node

@@ -9,19 +9,22 @@ computes it from what is fed (attribute VALUE of the Enter of k), and compiles a
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple
+from typing import Iterable, Mapping, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.analysis import branches, order
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.attributes import DType, Tensor
+from npu_shim.rewriter.ir.definitions import registered
+from npu_shim.rewriter.ir.graph import Graph, Node, Value
 from npu_shim.session.clusters import pruning
-from npu_shim.session.clusters.branches import Branches
 from npu_shim.xla.passes.legalize.site import VALUE, NotConstant
 from npu_shim.xla.passes.shapes import static_shapes, trip_counts
 
 PASSES_ON = ("Identity", "Enter", "Switch")
+INT32 = DType(tf.int32.as_datatype_enum)
 UNKNOWN_LENGTH = (
     "node '%s' (TensorArrayV3) has an element for each iteration of loop '%s', and XLA must know how many: give "
     "as `constants` what the loop's end depends on, or tf.TensorArray a size, or run the step in the session instead"
@@ -42,28 +45,27 @@ class Pair(NamedTuple):
     count: int | None
 
 
-def of(graph_def: Any) -> dict[str, Pair]:
+def of(graph: Graph) -> dict[str, Pair]:
     """Returns frame name -> Pair, for the outermost loops that a gradient has a loop for."""
-    nodes = {node.name: node for node in graph_def.node}
-    pushed, popped = (frames_of_stacks(graph_def, nodes, op) for op in ("StackPushV2", "StackPopV2"))
+    pushed, popped = (frames_of_stacks(graph, op) for op in ("StackPushV2", "StackPopV2"))
     counters = {
-        test.frame: test.counter for node in graph_def.node if node.op == "LoopCond"
-        for test in trip_counts.tests(node.input[0], nodes) if test.counts_down
+        test.frame: test.counter for node in graph if node.op == "LoopCond"
+        for test in trip_counts.tests(node.inputs[0]) if test.counts_down
     }  # fmt: skip
     pairs = {}
     for stack, frames in pushed.items():
         back = popped.get(stack, ())
         if len(frames) == len(back) == 1 and back[0] in counters:
-            start = nodes[source_of(counters[back[0]].input[0])]
-            pairs[frames[0]] = Pair(back[0], start.name, start.attr[VALUE].i if VALUE in start.attr else None)
+            start = counters[back[0]].inputs[0].node
+            pairs[frames[0]] = Pair(back[0], start.name, start.attrs.get(VALUE))
     return pairs
 
 
-def count_of(graph_def: Any, frame: str, pairs: Mapping[str, Pair], text: str) -> int:
+def count_of(graph: Graph, frame: str, pairs: Mapping[str, Pair], text: str) -> int:
     """Returns how often a loop runs.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow.
+        graph: has v1 control flow.
         frame: name of the loop's frame.
         pairs: what `of` returned.
         text: of the error.
@@ -76,99 +78,90 @@ def count_of(graph_def: Any, frame: str, pairs: Mapping[str, Pair], text: str) -
         raise PlanError(text)
     if pairs[frame].count is not None:
         return pairs[frame].count
-    counters = _counters(graph_def, frame)
-    computed = (_computed(graph_def, counter) for counter in counters)  # some wait for all that the loop keeps
+    counters = _counters(graph, frame)
+    computed = map(_computed, counters)  # some wait for all that the loop keeps
     count = next((count for count in computed if count is not None), None)
     if count is None:
-        raise NotConstant(text, pairs[frame].start, 0, equals=counters)
+        raise NotConstant(text, pairs[frame].start, 0, equals=[counter.name for counter in counters])
     return count
 
 
-def _counters(graph_def, frame):
-    """Names of the Switches of a loop's variables that are 0 at first and one more in each iteration."""
-    nodes = {node.name: node for node in graph_def.node}
-    merges = {node.input[0]: node.name for node in graph_def.node if node.op == "Switch"}
-    return [
-        merges[node.name] for node in graph_def.node
-        if node.name in merges and trip_counts.frame_of_index(node.name, nodes) == frame
-    ]  # fmt: skip
+def _counters(graph: Graph, frame: str) -> list[Node]:
+    """The Switches of a loop's variables that are 0 at first and one more in each iteration."""
+    switches = {node.inputs[0].node: node for node in graph if node.op == "Switch"}
+    return [switches[node] for node in graph
+            if node in switches and trip_counts.frame_of_index(node.value) == frame]  # fmt: skip
 
 
-def _computed(graph_def, counter):
-    """The last value of a loop's variable (name of its Switch), None if more than constants determine it."""
-    alone = pruning.reachable(graph_def, [counter])
-    if not all(_is_function_of_inputs(node) for node in alone.node):
+def _computed(counter: Node) -> int | None:
+    """The last value of a loop's variable (its Switch), None if more than constants determine it."""
+    nodes = order.ancestors([counter])
+    if not all(map(_is_function_of_inputs, nodes)):
         return None
+    alone = tf.GraphDef(versions=counter.graph.module.source.versions)
+    for node in nodes:
+        graphdef.written(node, alone.node.add())
     with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
         tf.import_graph_def(alone, name="")
-        left = graph.get_operation_by_name(counter).outputs[0]
+        left = graph.get_operation_by_name(counter.name).outputs[0]
         return int(session.run(graph.create_op("Exit", [left], [left.dtype]).outputs[0]))
 
 
-def _is_function_of_inputs(node):
-    definition = tf_internals.op_defs().get(node.op)
+def _is_function_of_inputs(node: Node) -> bool:
+    definition = registered(node.op)
     return definition is not None and not definition.is_stateful and node.op not in pruning.PLACEHOLDERS
 
 
-def frames_of_stacks(graph_def: Any, nodes: Mapping[str, Any], op: str) -> dict[str, list[str]]:
-    """Maps each Stack to the frames its handle enters before what uses it, innermost first.
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef.
-        nodes: its nodes by name.
-        op: what uses it, "StackPushV2" or "StackPopV2".
-    """
+def frames_of_stacks(graph: Graph, op: str) -> dict[Node, list[str]]:
+    """Maps each Stack to the frames its handle enters before what uses it (`op`), innermost first."""
     frames_of = {}
-    for node in graph_def.node:
+    for node in graph:
         if node.op != op:
             continue
-        frames, source = [], nodes[source_of(node.input[0])]
+        frames, source = [], node.inputs[0].node
         while source.op in PASSES_ON:
             if source.op == "Enter":
-                frames.append(source.attr["frame_name"].s.decode())
-            source = nodes[source_of(source.input[0])]
-        frames_of[source.name] = frames
+                frames.append(source.attrs["frame_name"].decode())
+            source = source.inputs[0].node
+        frames_of[source] = frames
     return frames_of
 
 
-def size_arrays(graph_def: Any) -> Any:
-    """Returns a GraphDef whose TensorArrays that grow in a loop have their size at once; the same object if none grows.
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow; it is not changed.
-
-    Raises:
-        PlanError: as `count_of`.
-    """
-    nodes = {node.name: node for node in graph_def.node}
-    growing = [node.name for node in graph_def.node if node.op == "TensorArrayV3" and node.attr["dynamic_size"].b]
-    frames = _frames_of_writes(graph_def, nodes, growing) if growing else {}
-    if not frames:
-        return graph_def
-    pairs = of(graph_def)
-    copy = tf.GraphDef()
-    copy.CopyFrom(graph_def)
-    for node in list(copy.node):
-        if node.name not in frames:
-            continue
-        frame = frames[node.name]
-        count = count_of(graph_def, frame, pairs, UNKNOWN_LENGTH % (node.name, frame))
-        size = copy.node.add(name=node.name + "/npu_shim_size", op="Const")
-        size.attr["dtype"].type = tf.int32.as_datatype_enum
-        size.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(count, tf.int32))
-        node.input[0] = size.name
-        node.attr["dynamic_size"].b = False
-    return copy
+def size_arrays(graph: Graph) -> None:
+    """Gives TensorArrays that grow in a loop their size at once; errors as of `count_of`."""
+    growing = [node for node in graph if node.op == "TensorArrayV3" and node.attrs.get("dynamic_size")]
+    frames = _frames_of_writes(graph, growing) if growing else {}
+    pairs = of(graph) if frames else {}
+    for node in growing:
+        if node in frames:
+            count = count_of(graph, frames[node], pairs, UNKNOWN_LENGTH % (node.name, frames[node]))
+            node.set_input(0, constant(graph, node.name + "/npu_shim_size", count))
+            node.attrs["dynamic_size"] = False
 
 
-def _frames_of_writes(graph_def, nodes, growing):
+def constant(graph: Graph, name: str, number: int) -> Value:
+    """Adds an int32 constant."""
+    attrs = {"dtype": INT32, "value": Tensor(INT32, (), (number,))}
+    return graph.add(graph.free_name(name), "Const", attrs=attrs).value
+
+
+def _frames_of_writes(graph: Graph, growing: Iterable[Node]) -> dict[Node, str]:
     """Maps each of these TensorArrays to the frame of the loop that writes it once an iteration, from element 0 on."""
-    branches, frame_of = Branches(graph_def), {}
-    for node in graph_def.node:
+    inside, frame_of = branches.branches(graph), {}
+    for node in graph:
         if node.op != "TensorArrayWriteV3":
             continue
-        array, is_gradient = static_shapes.origin(node.input[0], nodes)
+        array, is_gradient = _array(node.inputs[0])
         if array in growing and not is_gradient:
-            frame = None if branches.of[node.name] else trip_counts.frame_of_index(node.input[1], nodes)
+            frame = None if inside[node] else trip_counts.frame_of_index(node.inputs[1])
             frame_of[array] = frame if array not in frame_of else None
     return {array: frame for array, frame in frame_of.items() if frame is not None}
+
+
+def _array(handle: Value) -> tuple[Node, bool]:
+    """The node that creates a handle, and whether it is a gradient's handle."""
+    node, is_gradient = handle.node, False
+    while node.op in static_shapes.FORWARDS or node.op == "Merge":
+        is_gradient = is_gradient or node.op == "TensorArrayGradV3"
+        node = node.inputs[0].node
+    return node, is_gradient

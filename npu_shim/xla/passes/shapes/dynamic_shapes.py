@@ -15,13 +15,14 @@ from typing import Any, Collection, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.analysis.frames import V1_OPS
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import output_of, source_of
 from npu_shim.rewriter.graphdef import functions, registry
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
-from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION, V1_OPS
+from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION
 from npu_shim.xla.passes.legalize import bodies
 from npu_shim.xla.passes.legalize.site import NotConstant
 from npu_shim.xla.passes.shapes import open_counts, static_shapes

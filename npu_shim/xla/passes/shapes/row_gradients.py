@@ -47,7 +47,7 @@ def of_fixed_size(module: Module, context: Any = None) -> None:
     if not loops:
         return
     folded = static_shapes.fold(graphdef.write(module), [source_of(text) for text in module.results().values()])
-    counts = trip_counts.at_most(folded)
+    counts = trip_counts.at_most(graphdef.read(folded).graph)
     rows = [str(appended.concat.inputs[1]) for appended in loops]
     shapes = static_shapes.infer(folded, rows)
     for appended, text in zip(loops, rows):

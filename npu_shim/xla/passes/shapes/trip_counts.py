@@ -9,12 +9,13 @@ A counter may also count down, stand on either side of the comparison, and have 
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping
+from typing import Any, Iterable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph.arguments import data, source_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.definitions import registered
+from npu_shim.rewriter.ir.graph import Graph, Node, Value
 
 PASSES_ON = ("Identity", "Enter", "Switch")
 # comparison -> the equivalent one with its inputs exchanged
@@ -22,34 +23,30 @@ EXCHANGED = {"Less": "Greater", "LessEqual": "GreaterEqual", "Greater": "Less", 
 GROWS = {"Add": 1, "AddV2": 1, "Sub": -1}
 
 
-def at_most(graph_def: Any) -> dict[str, int]:
+def at_most(graph: Graph) -> dict[str, int]:
     """Returns frame name -> largest trip count, for the loops whose conditions bound it.
 
     Args:
-        graph_def: tf.GraphDef with v1 loops; known shapes are constants (static_shapes.py).
+        graph: has v1 loops; known shapes are constants (static_shapes.py).
     """
-    nodes = {node.name: node for node in graph_def.node}
-    all_tests = [test for node in graph_def.node if node.op == "LoopCond" for test in tests(node.input[0], nodes)]
-    values = _values({text for test in all_tests for text in test.texts}, nodes)
+    all_tests = [test for node in graph if node.op == "LoopCond" for test in tests(node.inputs[0])]
+    values = _numbers({value for test in all_tests for value in test.values})
     counts = _counts_of(all_tests, values)
     others = [test for test in all_tests if test.frame not in counts]
-    most = {test.start: _most(test.start, nodes, counts) for test in others}
-    values.update((text, value) for text, value in most.items() if value is not None)
+    most = {test.start: _most(test.start, counts) for test in others}
+    values.update((value, number) for value, number in most.items() if number is not None)
     return {**_counts_of([test for test in others if test.counts_down], values), **counts}
 
 
-def frame_of_index(text: str, nodes: Mapping[str, Any]) -> str | None:
-    """Returns the frame in which a tensor is 0 in the first iteration and one more in each; None if it is not that."""
-    merge = _behind(text, nodes)
-    if not _counts(merge, nodes):
+def frame_of_index(value: Value) -> str | None:
+    """Returns the frame in which a value is 0 in the first iteration and one more in each; None if it is not that."""
+    merge = _behind(value)
+    if not _counts(merge):
         return None
-    enter = nodes[source_of(merge.input[0])]
-    add = nodes[source_of(nodes[source_of(merge.input[1])].input[0])]
-    first, second = add.input[:2]
-    step = second if _behind(first, nodes).name == merge.name else first
-    known = _values([enter.input[0], step], nodes)
-    is_index = add.op != "Sub" and (known.get(enter.input[0]), known.get(step)) == (0, 1)
-    return enter.attr["frame_name"].s.decode() if is_index else None
+    enter, add, step = _parts(merge)
+    known = _numbers([enter.inputs[0], step])
+    is_index = add.op != "Sub" and (known.get(enter.inputs[0]), known.get(step)) == (0, 1)
+    return _frame(enter) if is_index else None
 
 
 def _counts_of(tests, values):
@@ -62,21 +59,30 @@ def _counts_of(tests, values):
     return counts
 
 
-def _most(text, nodes, counts):
+def _most(value, counts):
     """The largest value of a counter behind its loop, from where a gradient's loop counts down; None if unknown."""
-    node = nodes[source_of(text)]
-    merge = _behind(node.input[0], nodes) if node.op == "Exit" else node
-    if node.op != "Exit" or not _counts(merge, nodes):
+    node = value.node
+    merge = _behind(node.inputs[0]) if node.op == "Exit" else node
+    if node.op != "Exit" or not _counts(merge):
         return None
-    enter = nodes[source_of(merge.input[0])]
-    add = nodes[source_of(nodes[source_of(merge.input[1])].input[0])]
-    first, second = add.input[:2]
-    step = second if _behind(first, nodes).name == merge.name else first
-    known = _values([enter.input[0], step], nodes)
-    count = counts.get(enter.attr["frame_name"].s.decode())
+    enter, add, step = _parts(merge)
+    known, count = _numbers([enter.inputs[0], step]), counts.get(_frame(enter))
     if count is None or len(known) < 2 or add.op == "Sub" or known[step] < 0:
         return None
-    return known[enter.input[0]] + count * known[step]
+    return known[enter.inputs[0]] + count * known[step]
+
+
+def _parts(merge: Node) -> tuple[Node, Node, Value]:
+    """Of a counter's Merge: its Enter, what adds to it, and what is added."""
+    enter, following = (value.node for value in merge.inputs[:2])
+    add = following.inputs[0].node
+    first, second = add.inputs[:2]
+    return enter, add, second if _behind(first) is merge else first
+
+
+def _frame(enter: Node) -> str:
+    frame: str = enter.attrs["frame_name"].decode()
+    return frame
 
 
 class _Test:
@@ -84,27 +90,24 @@ class _Test:
 
     Attributes:
         frame: name of the loop's frame.
-        start: tensor that the counter starts at.
+        start: the value that the counter starts at.
         counter: the counter's Merge.
-        texts: tensors whose values determine the trip count.
+        values: those that determine the trip count.
     """
 
-    def __init__(self, op, counter, limit, nodes):
-        start, following = (nodes[source_of(text)] for text in counter.input[:2])
-        add = nodes[source_of(following.input[0])]
-        self.frame = start.attr["frame_name"].s.decode()
-        self._op, self._sign, self.start, self.counter = op, GROWS[add.op], start.input[0], counter
-        first, second = add.input[:2]
-        self._step = second if _behind(first, nodes).name == counter.name else first
-        self._limits = _alternatives(limit, nodes)
-        self.texts = [self.start, self._step, *self._limits]
+    def __init__(self, op: str, counter: Node, limit: Value) -> None:
+        enter, add, self._step = _parts(counter)
+        self.frame, self.start, self.counter = _frame(enter), enter.inputs[0], counter
+        self._op, self._sign = op, GROWS[add.op]
+        self._limits = _alternatives(limit)
+        self.values = [self.start, self._step, *self._limits]
 
     @property
     def counts_down(self) -> bool:
         """Whether a larger start gives more iterations."""
         return self._op.startswith("Greater")
 
-    def count(self, values: Mapping[str, Any]) -> int | None:
+    def count(self, values: Mapping[Value, Any]) -> int | None:
         """Returns the largest trip count, or None if the values do not bound it."""
         limits = [values[text] for text in self._limits if text in values]
         if self.start not in values or self._step not in values or not limits:
@@ -118,88 +121,87 @@ class _Test:
         return max(math.floor(distance) + 1 if self._op.endswith("Equal") else math.ceil(distance), 0)
 
 
-def tests(text: str, nodes: Mapping[str, Any]) -> list[Any]:
-    """Returns the comparisons of counters that must all hold for a condition to hold: tensor, nodes by name."""
-    node = nodes[source_of(text)]
+def tests(value: Value) -> list[Any]:
+    """Returns the comparisons of counters that must all hold for a condition to hold."""
+    node = value.node
     if node.op in ("LogicalAnd", "Identity"):
-        return [test for part in node.input if part[0] != "^" for test in tests(part, nodes)]
+        return [test for part in node.inputs for test in tests(part)]
     if node.op not in EXCHANGED:
         return []
-    left, right = (_behind(part, nodes) for part in node.input[:2])
-    if _counts(left, nodes):
-        return [_Test(node.op, left, node.input[1], nodes)]
-    return [_Test(EXCHANGED[node.op], right, node.input[0], nodes)] if _counts(right, nodes) else []
+    left, right = map(_behind, node.inputs)
+    if _counts(left):
+        return [_Test(node.op, left, node.inputs[1])]
+    return [_Test(EXCHANGED[node.op], right, node.inputs[0])] if _counts(right) else []
 
 
-def _counts(merge, nodes):
+def _counts(merge: Node) -> bool:
     """Whether a node is a loop variable that is incremented in every iteration."""
-    if merge.op != "Merge" or nodes[source_of(merge.input[1])].op != "NextIteration":
+    if merge.op != "Merge" or merge.inputs[1].node.op != "NextIteration":
         return False
-    add = nodes[source_of(nodes[source_of(merge.input[1])].input[0])]
-    if add.op not in GROWS or nodes[source_of(merge.input[0])].op != "Enter":
+    add = merge.inputs[1].node.inputs[0].node
+    if add.op not in GROWS or merge.inputs[0].node.op != "Enter":
         return False
-    parts = [_behind(part, nodes).name == merge.name for part in add.input[:2]]
+    parts = [_behind(part) is merge for part in add.inputs]
     return parts[0] or (parts[1] and add.op != "Sub")
 
 
-def _alternatives(text, nodes):
-    """Tensors that are each an upper bound of the limit `text`."""
-    node = _behind(text, nodes)
-    if node.op != "Minimum":
-        return [text]
-    return [alternative for part in node.input[:2] for alternative in _alternatives(part, nodes)]
+def _alternatives(limit: Value) -> list[Value]:
+    """Values that are each an upper bound of a limit."""
+    node = _behind(limit)
+    return [value for part in node.inputs for value in _alternatives(part)] if node.op == "Minimum" else [limit]
 
 
-def _behind(text, nodes):
-    """The node whose value a tensor has, through Identity, Enter and Switch."""
-    node = nodes[source_of(text)]
+def _behind(value: Value) -> Node:
+    """The node that computes a value, behind Identity, Enter and Switch."""
+    node = value.node
     while node.op in PASSES_ON:
-        node = nodes[source_of(node.input[0])]
+        node = node.inputs[0].node
     return node
 
 
-def _values(texts, nodes):
-    """Maps each scalar tensor that depends only on constants to its value."""
-    constant = sorted(text for text in texts if _is_constant(text, nodes))
-    if not constant:
+def _numbers(values: Iterable[Value]) -> dict[Value, Any]:
+    """Maps each scalar that depends only on constants to its number."""
+    needed = {value: nodes for value, nodes in ((value, _needed(value)) for value in values) if nodes is not None}
+    if not needed:
         return {}
-    graph_def, pending, done = tf.GraphDef(), [source_of(text) for text in constant], set()
-    while pending:
-        name = pending.pop()
-        if name in done:
-            continue
-        done.add(name)
-        taken = data(nodes[name])
-        node = graph_def.node.add(name=name, op=nodes[name].op)
-        if node.op in PASSES_ON:
-            node.op, taken = "Identity", taken[:1]
-            node.attr["T"].CopyFrom(nodes[name].attr["T"])
-        else:
-            for attr, value in nodes[name].attr.items():
-                if not attr.startswith("_"):
-                    node.attr[attr].CopyFrom(value)
-        node.input.extend(source_of(text) if nodes[source_of(text)].op in PASSES_ON else text for text in taken)
-        pending += map(source_of, taken)
+    graph_def = tf.GraphDef()
+    for node in dict.fromkeys(node for nodes in needed.values() for node in nodes):
+        proto = graphdef.written(node, graph_def.node.add())
+        proto.input[:] = map(_alone, _taken(node))
+        kept = ("T",) if node.op in PASSES_ON else [name for name in proto.attr if name[0] != "_"]
+        proto.op = "Identity" if node.op in PASSES_ON else node.op
+        proto.ClearField("device")
+        for name in set(proto.attr).difference(kept):
+            del proto.attr[name]
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(graph_def, name="")
-        named = {t: source_of(t) + ":0" if nodes[source_of(t)].op in PASSES_ON or ":" not in t else t for t in constant}
+    named = {value: _alone(value) if ":" in _alone(value) else _alone(value) + ":0" for value in needed}
     with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         numbers = session.run(named)
-    return {text: value.item() for text, value in numbers.items() if value.shape == ()}
+    return {value: number.item() for value, number in numbers.items() if number.shape == ()}
 
 
-def _is_constant(text, nodes):
-    """Whether a tensor depends only on constants, through deterministic ops."""
-    ops, pending, seen = tf_internals.op_defs(), [source_of(text)], set()
+def _taken(node: Node) -> Sequence[Value]:
+    return node.inputs[:1] if node.op in PASSES_ON else node.inputs
+
+
+def _alone(value: Value) -> str:
+    """A value as inputs name it where what passes values on is an Identity."""
+    return value.node.name if value.node.op in PASSES_ON else str(value)
+
+
+def _needed(value: Value) -> dict[Node, None] | None:
+    """What a value depends on; None if that is more than constants and deterministic ops."""
+    needed: dict[Node, None] = {}
+    pending = [value.node]
     while pending:
-        node = nodes[pending.pop()]
-        if node.name in seen or node.op == "Const":
+        node = pending.pop()
+        if node in needed:
             continue
-        seen.add(node.name)
-        data = [source_of(part) for part in node.input if part[0] != "^"]
-        if node.op in PASSES_ON:
-            data = data[:1]
-        elif not data or node.op not in ops or ops[node.op].is_stateful or node.op == "Merge":
-            return False
-        pending += data
-    return True
+        needed[node] = None
+        definition = registered(node.op)
+        is_pure = definition is not None and not definition.is_stateful and node.op != "Merge"
+        if node.op != "Const" and not (is_pure and node.inputs):
+            return None
+        pending += [taken.node for taken in _taken(node)]
+    return needed

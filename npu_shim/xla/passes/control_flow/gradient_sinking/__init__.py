@@ -16,20 +16,20 @@ digits; 16-bit factors keep their dtype, their products are summed in float32 an
 
 from __future__ import annotations
 
-from typing import Any, Iterable
-
-from npu_shim.session.clusters import pruning
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.control_flow.gradient_sinking import apply, loops, plan
+from npu_shim.xla.passes.dead_control_dependencies import keep_needed
 
 
-def after_loops(graph_def: Any, keep: Iterable[str]) -> Any:
-    """Returns a GraphDef that sums after its loops where that moves fewer bytes; the same object if nowhere.
+def after_loops(module: Module) -> None:
+    """Has a graph sum after its loops where that moves fewer bytes.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef with v1 loops, Placeholders of full shapes, and Stacks that are pushed to and
-            popped from outside of a tf.cond and have sizes; it is not changed.
-        keep: names of the nodes that are fetched or run.
+        module: has v1 loops, Placeholders of full shapes, and Stacks that are pushed to and popped from outside of a
+            tf.cond and have sizes.
     """
-    view = loops.View(graph_def)
+    view = loops.View(module)
     sums = plan.plan(view)
-    return pruning.reachable(apply.apply(graph_def, view, sums), keep) if sums else graph_def
+    if sums:
+        apply.apply(view, sums)
+        keep_needed(module.graph)

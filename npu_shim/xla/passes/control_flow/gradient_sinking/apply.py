@@ -15,7 +15,9 @@ from typing import Any, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graph.arguments import controls, output_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.attributes import DType
+from npu_shim.rewriter.ir.graph import Value
 from npu_shim.xla.passes import subgraphs
 from npu_shim.xla.passes.control_flow.gradient_sinking.loops import View
 from npu_shim.xla.passes.control_flow.gradient_sinking.plan import SUMMED_IN, Sum
@@ -23,36 +25,27 @@ from npu_shim.xla.passes.legalize.ops import lists
 
 # serialized xla.DotDimensionNumbers: the first dimension of both factors is summed
 FIRST_OF_BOTH = b"\x0a\x01\x00\x12\x01\x00"
+VARIANT = DType(tf.variant.as_datatype_enum)
 
 
-def apply(graph_def: Any, view: View, sums: Iterable[Sum]) -> Any:
-    """Returns a GraphDef in which the sums are made after their loops; nodes that no longer count are still in it.
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef; it is not changed.
-        view: the View of it.
-        sums: of `plan.plan`.
-    """
-    copy = tf.GraphDef()
-    copy.CopyFrom(graph_def)
-    writer = _Writer(copy, view)
+def apply(view: View, sums: Iterable[Sum]) -> None:
+    """Makes the sums of `plan.plan` after their loops; nodes that no longer count are still in the graph."""
+    writer = _Writer(view)
     for total in sums:
         writer.write(total)
-    return copy
 
 
 class _Writer:
-    """Adds lists and sums to a GraphDef."""
+    """Adds lists and sums to a graph."""
 
-    def __init__(self, graph_def, view):
-        self._made, self._view = graph_def, view
-        self._nodes = {node.name: node for node in graph_def.node}
-        self._lists = {}  # tensor that is kept -> the list of its values in all steps, after the loop
+    def __init__(self, view):
+        self._graph, self._view = view.graph, view
+        self._lists = {}  # value that is kept -> the list of its values in all steps, after the loop
 
     def write(self, each: Sum) -> None:
         """Turns the Exit of a sum into the sum of its terms after the loop."""
         factors = list(dict.fromkeys(factor for term in each.terms for factor in term))
-        dtype = self._view.tensor(each.exit.name).dtype
+        dtype = self._view.tensor(each.exit.value).dtype
         taken = [(each.start, dtype), *((self._list(factor, each.gradient), tf.variant) for factor in factors)]
         likes = [self._like(factor, each.gradient) for factor in factors]
 
@@ -61,9 +54,14 @@ class _Writer:
             total = tf.add_n([_term([rows[factor] for factor in term]) for term in each.terms])
             tf.add(start, tf.cast(total, dtype), "late")
 
-        scope = each.exit.name + "/summed/"
-        self._made.node.extend(subgraphs.nodes(scope, taken, build))
-        self._forward(each.exit.name, scope + "late", dtype)
+        late = self._insert(each.exit.name + "/summed/", taken, build, "late")
+        each.exit.forward(late, dtype.as_datatype_enum)
+
+    def _insert(self, scope, taken, build, result, first=None):
+        """Adds what `build` makes, as of `subgraphs.nodes`; returns the value of a node in its scope."""
+        taken = [(str(value), dtype) for value, dtype in taken]
+        graphdef.insert(self._graph, subgraphs.nodes(scope, taken, build, first))
+        return self._graph[scope + result].value
 
     def _like(self, factor, gradient):
         """Shape and dtype of a factor's values in all steps, before it is cast."""
@@ -71,69 +69,53 @@ class _Writer:
         return tf.TensorSpec([gradient.size, *tensor.shape.as_list()], tensor.dtype)
 
     def _list(self, factor, gradient):
-        if factor.kept not in self._lists:
+        kept = factor.kept
+        if kept not in self._lists:
             like = self._like(factor, gradient)
-            name, port = output_of(factor.kept)
             if factor.is_popped:
-                rows = self._instead(gradient.stacks[name], gradient, like)
+                rows = self._instead(gradient.stacks[kept.node], gradient, like)
             else:
-                rows = self._carried("%s/rows_%d" % (name, port), gradient.backward, factor.kept, like)
-            self._lists[factor.kept] = rows
-        return self._lists[factor.kept]
+                rows = self._carried("%s/rows_%d" % (kept.node.name, kept.index), gradient.backward, kept, like)
+            self._lists[kept] = rows
+        return self._lists[kept]
 
     def _instead(self, stack, gradient, like):
         """Adds a list in place of a Stack; returns it after the forward loop."""
         push, pop = stack
-        name = self._carried(push.name + "/rows", gradient.forward, push.input[1], like)
-        self._forward(push.name, push.input[1], like.dtype)
+        rows = self._carried(push.name + "/rows", gradient.forward, push.inputs[1], like)
+        push.forward(push.inputs[1], like.dtype.as_datatype_enum)
         scope = pop.name + "/row/"
-        entered = self._enter(scope + "all", name, gradient.backward, is_constant=True)
+        entered = self._enter(scope + "all", rows, gradient.backward, is_constant=True)
 
         def build(handle, place):
             row = tf.TensorSpec(like.shape[1:], like.dtype)
             tf.identity(lists.get(handle, tf.identity(place, "place"), row), "value")
 
         taken = [(entered, tf.variant), (gradient.backward.place, tf.int32)]
-        self._made.node.extend(subgraphs.nodes(scope, taken, build, "place"))
-        self._forward(pop.name, scope + "value", like.dtype)
-        return name
+        pop.forward(self._insert(scope, taken, build, "value", "place"), like.dtype.as_datatype_enum)
+        return rows
 
     def _carried(self, scope, loop, item, like):
         """Adds a loop variable, a list of which each step writes an element; returns it after the loop."""
-        self._made.node.extend(subgraphs.nodes(scope + "/", [], lambda: tf.identity(lists.empty(like), "empty")))
-        entered = self._enter(scope + "/enter", scope + "/empty", loop, is_constant=False)
-        merged = self._add(scope + "/merge", "Merge", [entered, scope + "/next"])
-        self._nodes[merged].attr["N"].i = 2
-        switched = self._add(scope + "/switch", "Switch", [merged, loop.condition])
-        written = self._add(scope + "/write", "TensorListSetItem", [switched + ":1", loop.place, item])
-        del self._nodes[written].attr["T"]
-        self._nodes[written].attr["element_dtype"].type = like.dtype.as_datatype_enum
-        self._add(scope + "/next", "NextIteration", [written])
+        empty = self._insert(scope + "/", [], lambda: tf.identity(lists.empty(like), "empty"), "empty")
+        entered = self._enter(scope + "/enter", empty, loop, is_constant=False)
+        merged = self._add(scope + "/merge", "Merge", [entered], N=2)
+        switched = self._add(scope + "/switch", "Switch", [merged, loop.condition.value])
+        element = {"element_dtype": DType(like.dtype.as_datatype_enum)}
+        taken = [switched.node.output(1), loop.place, item]
+        written = self._graph.add(scope + "/write", "TensorListSetItem", taken, attrs=element).value
+        following = self._add(scope + "/next", "NextIteration", [written])
+        merged.node.set_inputs([entered, following])
         return self._add(scope + "/exit", "Exit", [switched])
 
-    def _enter(self, name, text, loop, is_constant):
+    def _enter(self, name, value, loop, is_constant):
         """Adds an Enter of a list into a loop."""
-        node = self._nodes[self._add(name, "Enter", [text])]
-        for attr in ("frame_name", "parallel_iterations"):
-            node.attr[attr].CopyFrom(loop.enter.attr[attr])
-        node.attr["is_constant"].b = is_constant
-        return name
+        attrs = {key: loop.enter.attrs[key] for key in ("frame_name", "parallel_iterations")}
+        return self._add(name, "Enter", [value], is_constant=is_constant, **attrs)
 
-    def _add(self, name, op, inputs):
-        """Adds a node that passes on a list; returns its name."""
-        node = self._made.node.add(name=name, op=op, input=inputs)
-        node.attr["T"].type = tf.variant.as_datatype_enum
-        self._nodes[name] = node
-        return name
-
-    def _forward(self, name, text, dtype):
-        """Turns a node into an Identity of another tensor; what waits for it still does."""
-        node = self._nodes[name]
-        inputs = [text, *controls(node)]
-        node.op = "Identity"
-        node.attr.clear()
-        node.attr["T"].type = dtype.as_datatype_enum
-        node.input[:] = inputs
+    def _add(self, name, op, inputs, **attrs) -> Value:
+        """Adds a node that passes on a list."""
+        return self._graph.add(name, op, inputs, attrs={"T": VARIANT, **attrs}).value
 
 
 def _rows(handle: Any, like: Any, casts: Iterable[Any]) -> Any:

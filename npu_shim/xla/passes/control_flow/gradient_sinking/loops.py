@@ -8,12 +8,12 @@ Source: TensorFlow's control_flow_ops.py (AddForwardLoopCounter, AddBackpropLoop
 
 from __future__ import annotations
 
-from typing import Any, Collection, Mapping, NamedTuple
+from typing import Any, Collection, Iterator, Mapping, NamedTuple
 
-import tensorflow.compat.v1 as tf
-
-from npu_shim.rewriter.graph.arguments import data, output_of, source_of, tensor_of
-from npu_shim.session.clusters.branches import Branches
+from npu_shim.rewriter.analysis import branches, frames
+from npu_shim.rewriter.graph.arguments import tensor_of
+from npu_shim.rewriter.ir.graph import CONTROL, Node, Value
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.shapes import static_shapes
 
 PASSES_ON = ("Enter", "Identity", "Switch")
@@ -24,20 +24,20 @@ class Loop(NamedTuple):
 
     Attributes:
         enter: the Enter of its counter.
-        condition: name of its LoopCond.
-        place: tensor in it, int32: the number of the step, from 0.
+        condition: its LoopCond.
+        place: value in it, int32: the number of the step, from 0.
     """
 
-    enter: Any
-    condition: str
-    place: str
+    enter: Node
+    condition: Node
+    place: Value
 
 
 class Stack(NamedTuple):
     """A Stack that each step of a loop pushes to, once, and each step of its gradient pops from, once."""
 
-    push: Any
-    pop: Any
+    push: Node
+    pop: Node
 
 
 class Gradient(NamedTuple):
@@ -46,13 +46,13 @@ class Gradient(NamedTuple):
     Attributes:
         forward: Loop.
         backward: Loop; its steps count the places down.
-        stacks: name of a pop -> Stack.
+        stacks: pop -> Stack.
         size: how many steps there are at most.
     """
 
     forward: Loop
     backward: Loop
-    stacks: Mapping[str, Stack]
+    stacks: Mapping[Node, Stack]
     size: int
 
 
@@ -60,127 +60,109 @@ class View:
     """A graph with its loops.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow.
+        module: has v1 control flow.
 
     Attributes:
-        nodes: name -> NodeDef.
-        consumers: name -> names of the nodes that have it as an input.
+        graph: its graph.
     """
 
-    def __init__(self, graph_def: Any) -> None:
-        branches = Branches(graph_def)
-        self.nodes, self.consumers = branches.nodes, branches.consumers
-        self._branches, self._loops = branches.of, _loops_around(branches.nodes)
-        self._graph_def, self._graph = graph_def, None
-        self._gradients: dict[str, Any] = {}
+    def __init__(self, module: Module) -> None:
+        self.graph, self._module = module.graph, module
+        self._inferred: Any = None
+        self._branches, self._loops = branches.branches(self.graph), frames.frames(self.graph)
+        self._gradients: dict[Node, Gradient | None] = {}
 
-    def source(self, text: str) -> Any:
-        """Returns the node of a tensor or control input."""
-        return self.nodes[source_of(text)]
+    def tensor(self, value: Value) -> Any:
+        """Returns a tf.Tensor with the dtype and shape that a value had when one was first asked for."""
+        if self._inferred is None:
+            self._inferred = static_shapes.of_module(self._module)
+        return self._inferred.as_graph_element(tensor_of(str(value)))
 
-    def tensor(self, text: str) -> Any:
-        """Returns a tf.Tensor with a tensor's dtype and shape."""
-        if self._graph is None:
-            self._graph = static_shapes.loopless(self._graph_def)
-        return self._graph.as_graph_element(tensor_of(text))
-
-    def readers(self, name: str) -> list[Any]:
+    def readers(self, node: Node) -> Collection[Node]:
         """Returns the nodes that take a tensor of a node; what only waits for it is not one of them."""
-        users = map(self.nodes.__getitem__, self.consumers[name])
-        return [node for node in users if name in map(source_of, data(node))]
+        return dict.fromkeys(user for value in node.values() if value.index != CONTROL for user in value.users)
 
-    def gradient(self, condition: str) -> Gradient | None:
-        """Returns the Gradient whose backward loop has the LoopCond of this name; None if there is none."""
+    def gradient(self, condition: Node) -> Gradient | None:
+        """Returns the Gradient whose backward loop has this LoopCond; None if there is none."""
         if condition not in self._gradients:
-            self._gradients[condition] = self._gradient(self.nodes[condition])
+            self._gradients[condition] = self._gradient(condition)
         return self._gradients[condition]
 
-    def _gradient(self, condition):
-        test = self.source(condition.input[0])
-        if test.op != "GreaterEqual" or self._constant(test.input[1]) != 1:
+    def _gradient(self, condition: Node) -> Gradient | None:
+        test = condition.inputs[0].node
+        if test.op != "GreaterEqual" or _constant(test.inputs[1]) != 1:
             return None
-        down = self._counter(self.source(test.input[0]), ("Sub",))
-        left = self.source(down.enter.input[0]) if down else test
-        if left.op != "Exit" or source_of(down.switch.input[1]) != condition.name:
+        down = self._counter(test.inputs[0].node, ("Sub",))
+        if down is None or down.switch.inputs[1].node is not condition or down.enter.inputs[0].node.op != "Exit":
             return None
-        up = self._counter(self.source(self.source(left.input[0]).input[0]), ("Add", "AddV2"))
-        if up is None or up.switch.name != source_of(left.input[0]) or self._constant(up.enter.input[0]) != 0:
+        left = down.enter.inputs[0].node
+        up = self._counter(left.inputs[0].node.inputs[0].node, ("Add", "AddV2"))
+        if up is None or up.switch is not left.inputs[0].node or _constant(up.enter.inputs[0]) != 0:
             return None
-        forward = Loop(up.enter, source_of(up.switch.input[1]), up.switch.name + ":1")
-        backward = Loop(down.enter, condition.name, down.step.name)
+        forward = Loop(up.enter, up.switch.inputs[1].node, up.switch.output(1))
+        backward = Loop(down.enter, condition, down.step.value)
         return self._together(forward, backward) if self._is_outside(forward) and self._is_outside(backward) else None
 
-    def _counter(self, merge, ops):
+    def _counter(self, merge: Node, ops: Collection[str]) -> _Counter | None:
         """The _Counter with this Merge, which counts by one by one of `ops`; None if it is another loop variable."""
-        if merge.op != "Merge" or len(data(merge)) != 2:
+        if merge.op != "Merge" or len(merge.inputs) != 2:
             return None
-        enter, following = map(self.source, data(merge))
-        step = self.source(following.input[0]) if following.op == "NextIteration" else following
-        if enter.op != "Enter" or step.op not in ops or self._constant(step.input[1]) != 1:
+        enter, following = (value.node for value in merge.inputs)
+        step = following.inputs[0].node if following.op == "NextIteration" else following
+        if enter.op != "Enter" or step.op not in ops or _constant(step.inputs[1]) != 1:
             return None
-        switch, port = output_of(step.input[0])
-        counter = _Counter(enter, self.nodes[switch], step)
-        is_own = counter.switch.op == "Switch" and port == 1 and source_of(counter.switch.input[0]) == merge.name
-        return counter if is_own else None
+        switch, port = step.inputs[0].node, step.inputs[0].index
+        is_own = switch.op == "Switch" and port == 1 and switch.inputs[0].node is merge
+        return _Counter(enter, switch, step) if is_own else None
 
-    def _is_outside(self, loop):
+    def _is_outside(self, loop: Loop) -> bool:
         """Whether a loop is in no other and in no tf.cond; constants may enter an inner loop past the outer one."""
-        own = self._loops[loop.enter.name][-1]
-        around = [self._loops[node.name] for node in self.nodes.values() if node.op == "Enter"]
+        own = self._loops[loop.enter][-1]
+        around = [self._loops[node] for node in self.graph if node.op == "Enter"]
         return not self._branches[loop.condition] and all(names == (own,) for names in around if names[-1] == own)
 
-    def _together(self, forward, backward):
+    def _together(self, forward: Loop, backward: Loop) -> Gradient | None:
         stacks, sizes = {}, []
-        for node in self.nodes.values():
+        for node in self.graph:
             stack = self._stack(node, forward, backward) if node.op == "StackV2" else None
-            size = self._constant(node.input[0]) if stack else None
-            if size:
-                stacks[stack.pop.name] = stack
+            size = _constant(node.inputs[0]) if stack else None
+            if stack and size:
+                stacks[stack.pop] = stack
                 sizes.append(size)
         return Gradient(forward, backward, stacks, min(sizes)) if sizes and min(sizes) > 0 else None
 
-    def _stack(self, node, forward, backward):
+    def _stack(self, node: Node, forward: Loop, backward: Loop) -> Stack | None:
         """The Stack of a node if it belongs to two loops, else None."""
-        users = {user.op: user for user in self._users(node.name)}
-        if len(list(self._users(node.name))) != 2 or set(users) != {"StackPushV2", "StackPopV2"}:
+        users = {user.op: user for user in self._users(node)}
+        if len(list(self._users(node))) != 2 or set(users) != {"StackPushV2", "StackPopV2"}:
             return None
         stack = Stack(users["StackPushV2"], users["StackPopV2"])
         for user, loop in zip(stack, (forward, backward)):
-            if self._loops[user.name] != self._loops[loop.enter.name] or self._branches[user.name]:
+            if self._loops[user] != self._loops[loop.enter] or self._branches[user]:
                 return None
         return stack
 
-    def _users(self, name):
+    def _users(self, node: Node) -> Iterator[Node]:
         """The nodes that take a handle, behind those that pass it on."""
-        for reader in self.readers(name):
+        for reader in self.readers(node):
             if reader.op in PASSES_ON:
-                yield from self._users(reader.name)
+                yield from self._users(reader)
             else:
                 yield reader
-
-    def _constant(self, text):
-        """The value of a constant of one element, also where it enters a loop; else None."""
-        node = self.source(text)
-        while node.op in ("Identity", "Enter"):
-            node = self.source(node.input[0])
-        value = tf.make_ndarray(node.attr["value"].tensor) if node.op == "Const" else None
-        return value.item() if value is not None and value.size == 1 else None
 
 
 class _Counter(NamedTuple):
     """The nodes of a loop variable that counts steps."""
 
-    enter: Any
-    switch: Any
-    step: Any
+    enter: Node
+    switch: Node
+    step: Node
 
 
-def _loops_around(nodes: Mapping[str, Any]) -> dict[str, Collection[str]]:
-    """Maps each node to the names of the loops that it is in, outermost first; takes them in topological order."""
-    loops: dict[str, Any] = {}
-    for name, node in nodes.items():
-        around = next((loops[source] for source in map(source_of, node.input) if source in loops), ())
-        if node.op == "Enter":
-            around = (*around, node.attr["frame_name"].s)
-        loops[name] = around[:-1] if node.op == "Exit" else around
-    return loops
+def _constant(value: Value) -> Any:
+    """The number of a constant of one element, also where it enters a loop; else None."""
+    node = value.node
+    while node.op in ("Identity", "Enter"):
+        node = node.inputs[0].node
+    numbers = node.attrs["value"].numbers() if node.op == "Const" else None
+    return numbers[0] if numbers is not None and len(numbers) == 1 else None

@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graph.arguments import data, source_of, tensor_of
+from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.xla.passes.control_flow.gradient_sinking.loops import Gradient, View
 
 SUMS = ("Add", "AddN", "AddV2")
@@ -31,12 +31,12 @@ class Factor(NamedTuple):
     """A tensor of every step of a gradient's loop, kept for all steps.
 
     Attributes:
-        kept: the tensor, in the gradient's loop.
+        kept: the value, in the gradient's loop.
         casts: dtypes to which it is cast, one after the other, before it is a factor.
         is_popped: whether one of the gradient's Stacks has it already.
     """
 
-    kept: str
+    kept: Value
     casts: tuple[Any, ...]
     is_popped: bool
 
@@ -46,106 +46,103 @@ class Sum(NamedTuple):
 
     Attributes:
         exit: the node that returns it.
-        start: tensor that it starts from.
+        start: the value that it starts from.
         terms: tuple of what is added in a step: two Factors [rows, m] and [rows, n], whose product is [m, n]; or one
             Factor [..., n], of which all but the last dimension is summed.
         gradient: Gradient.
     """
 
-    exit: Any
-    start: str
+    exit: Node
+    start: Value
     terms: tuple[tuple[Factor, ...], ...]
     gradient: Gradient
 
-    def fresh(self) -> set[str]:
-        """Returns the tensors that the gradient's loop has to keep."""
+    def fresh(self) -> set[Value]:
+        """Returns the values that the gradient's loop has to keep."""
         return {factor.kept for term in self.terms for factor in term if not factor.is_popped}
 
 
 def plan(view: View) -> list[Sum]:
     """Returns the Sums of a graph that are made after their loops."""
     groups = collections.defaultdict(list)
-    for node in view.nodes.values():
+    for node in view.graph:
         found = _sum(node, view) if node.op == "Exit" else None
         if found and _is_plain(found, view):
             groups[found.gradient.backward.condition].append(found)
     return [total for group in groups.values() for total in _that_pay(group, view)]
 
 
-def _sum(node: Any, view: View) -> Sum | None:
+def _sum(node: Node, view: View) -> Sum | None:
     """The Sum that an Exit returns; None if it returns something else."""
-    switch = view.source(node.input[0])
-    merge = view.source(switch.input[0])
-    if (switch.op, merge.op) != ("Switch", "Merge") or len(data(merge)) != 2:
+    switch = node.inputs[0].node
+    merge = switch.inputs[0].node
+    if (switch.op, merge.op) != ("Switch", "Merge") or len(merge.inputs) != 2:
         return None
-    enter, following = map(view.source, data(merge))
-    add = view.source(following.input[0])
+    enter, following = (value.node for value in merge.inputs)
+    add = following.inputs[0].node
     if (enter.op, following.op) != ("Enter", "NextIteration") or add.op not in SUMS:
         return None
-    used_by = (enter, [merge]), (merge, [switch]), (switch, [node, add]), (add, [following]), (following, [merge])
-    if any(set(view.consumers[factor.name]) != {user.name for user in users} for factor, users in used_by):
+    used_by = (enter, {merge}), (merge, {switch}), (switch, {node, add}), (add, {following}), (following, {merge})
+    if any(set(factor.users()) != users for factor, users in used_by):
         return None
-    gradient = view.gradient(view.source(switch.input[1]).name)
-    added = [text for text in data(add) if text != switch.name + ":1"]
-    if gradient is None or len(added) != len(data(add)) - 1:
+    gradient = view.gradient(switch.inputs[1].node)
+    added = [value for value in add.inputs if value is not switch.output(1)]
+    if gradient is None or len(added) != len(add.inputs) - 1:
         return None
     terms = _terms(added, gradient, view)
-    return Sum(node, enter.input[0], tuple(terms), gradient) if terms else None
+    return Sum(node, enter.inputs[0], tuple(terms), gradient) if terms else None
 
 
-def _terms(texts: Iterable[str], gradient: Gradient, view: View) -> list[Any]:
-    """The terms that tensors are sums of; empty if there are others among them."""
+def _terms(values: Iterable[Value], gradient: Gradient, view: View) -> list[Any]:
+    """The terms that values are sums of; empty if there are others among them."""
     terms_found = []
-    for text in texts:
-        node = view.source(text)
-        terms = _terms_of(node, gradient, view) if len(view.readers(node.name)) == 1 else []
+    for value in values:
+        terms = _terms_of(value.node, gradient, view) if len(view.readers(value.node)) == 1 else []
         if not terms:
             return []
         terms_found += terms
     return terms_found
 
 
-def _terms_of(node: Any, gradient: Gradient, view: View) -> list[Any]:
+def _terms_of(node: Node, gradient: Gradient, view: View) -> list[Any]:
     if node.op in SUMS or node.op == "Identity" or _widens(node):
-        return _terms(data(node), gradient, view)
-    is_product = node.op == "MatMul" and node.attr["transpose_a"].b and not node.attr["transpose_b"].b
-    is_total = node.op == "BiasAddGrad" and node.attr["data_format"].s != b"NCHW"
+        return _terms(node.inputs, gradient, view)
+    is_product = node.op == "MatMul" and node.attrs.get("transpose_a") and not node.attrs.get("transpose_b")
+    is_total = node.op == "BiasAddGrad" and node.attrs.get("data_format") != b"NCHW"
     if is_product or is_total:
-        return [tuple(_factor(text, gradient, view) for text in data(node))]
+        return [tuple(_factor(value, gradient) for value in node.inputs)]
     return []
 
 
-def _widens(node: Any) -> bool:
+def _widens(node: Node) -> bool:
     """Whether a node is a cast from a dtype to the one in which its products are summed."""
     if node.op != "Cast":
         return False
-    before, after = (tf.as_dtype(node.attr[name].type) for name in ("SrcT", "DstT"))
+    before, after = (tf.as_dtype(node.attrs[name]) for name in ("SrcT", "DstT"))
     return before != after and bool(SUMMED_IN.get(before) == after)
 
 
-def _factor(text: str, gradient: Gradient, view: View) -> Factor:
-    """The Factor that a tensor is, kept where it is popped, or else as narrow as it was."""
-    popped = _behind(text, view, lambda node: node.op in ("Cast", "Identity"))
-    if source_of(popped.kept) in gradient.stacks:
+def _factor(value: Value, gradient: Gradient) -> Factor:
+    """The Factor that a value is, kept where it is popped, or else as narrow as it was."""
+    popped = _behind(value, lambda node: node.op in ("Cast", "Identity"))
+    if popped.kept.node in gradient.stacks:
         return popped._replace(is_popped=True)
-    return _behind(text, view, lambda node: node.op == "Identity" or _widens(node))
+    return _behind(value, lambda node: node.op == "Identity" or _widens(node))
 
 
-def _behind(text: str, view: View, passes: Callable[[Any], bool]) -> Factor:
-    """The Factor behind the casts and Identities of a tensor that a function allows."""
+def _behind(value: Value, passes: Callable[[Node], bool]) -> Factor:
+    """The Factor behind the casts and Identities of a value that a function allows."""
     casts: tuple[Any, ...] = ()
-    node = view.source(text)
-    while passes(node):
-        if node.op == "Cast":
-            casts = (tf.as_dtype(node.attr["DstT"].type), *casts)
-        text = node.input[0]
-        node = view.source(text)
-    return Factor(tensor_of(text), casts, is_popped=False)
+    while passes(value.node):
+        if value.node.op == "Cast":
+            casts = (tf.as_dtype(value.node.attrs["DstT"]), *casts)
+        value = value.node.inputs[0]
+    return Factor(value, casts, is_popped=False)
 
 
 def _is_plain(candidate: Sum, view: View) -> bool:
     """Whether all shapes are known and every term has the shape and dtype of the sum: none is broadcast or rounded."""
-    total = view.tensor(candidate.exit.name)
+    total = view.tensor(candidate.exit.value)
     for term in candidate.terms:
         tensors = [view.tensor(factor.kept) for factor in term]
         shapes = [tensor.shape for tensor in (total, *tensors)]
@@ -162,17 +159,17 @@ def _is_plain(candidate: Sum, view: View) -> bool:
 def _that_pay(sums: Iterable[Sum], view: View) -> list[Sum]:
     """Those Sums of one gradient's loop that move fewer bytes after it, largest first."""
     chosen: list[Sum] = []
-    kept: set[str] = set()
-    for each in sorted(sums, key=lambda total: (-_bytes([total.exit.name], view), total.exit.name)):
+    kept: set[Value] = set()
+    for each in sorted(sums, key=lambda total: (-_bytes([total.exit.value], view), total.exit.name)):
         new = each.fresh() - kept
-        room = _bytes(each.gradient.stacks, view)
-        if _bytes(new, view) <= _bytes([each.exit.name], view) and _bytes(kept | new, view) <= room:
+        room = _bytes((pop.value for pop in each.gradient.stacks), view)
+        if _bytes(new, view) <= _bytes([each.exit.value], view) and _bytes(kept | new, view) <= room:
             chosen.append(each)
             kept |= new
     return chosen
 
 
-def _bytes(texts: Iterable[str], view: View) -> int:
+def _bytes(values: Iterable[Value], view: View) -> int:
     """Bytes of tensors in one step; those of unknown size count as none."""
-    tensors = map(view.tensor, texts)
+    tensors = map(view.tensor, values)
     return sum((tensor.shape.num_elements() or 0) * tensor.dtype.size for tensor in tensors)
