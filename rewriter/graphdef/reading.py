@@ -118,8 +118,8 @@ def _read_node(proto, name, layouts, ports):
     if inputs and inputs[-1].port < 0:  # control inputs come last
         controls = tuple([port.node for port in inputs if port.port < 0])
         del inputs[-len(controls) :]
-    op, attr = proto.op, proto.attr
-    layout, dtypes = layouts.of(op, attr)
+    attr = proto.attr
+    op, layout, dtypes = layouts.of(proto.op, attr)
     if len(inputs) != len(layout.inputs):
         raise ConfigError(
             "node '%s': op %s has %d inputs, this one %d" % (name, op, len(layout.inputs), len(inputs))
@@ -164,12 +164,15 @@ class _Layouts:
         return [*tf_internals.op_defs(), *self._library]
 
     def of(self, op, attr):
-        """The layout of a node and the dtypes of its slots, in the order of the layout: one tuple for equal ones."""
+        """The op type of a node, its layout, and the dtypes of its slots in the order of the layout.
+
+        For equal nodes it gives the same objects, which are quick to compare, and to find again in memory.
+        """
         form = self._forms.get(op)
         if form is None:
             form = self._forms[op] = _form(self._library[op]) if op in self._library else _registered_form(op)
         if form.layout is None:
-            return _of_lists(form, attr)
+            return _of_lists(op, form, attr)
         if len(form.types) == 1:  # of most ops, and nothing is asked of more nodes
             [(name, default)] = form.types
             key = attr[name].type if name in attr else default
@@ -177,21 +180,21 @@ class _Layouts:
             key = tuple([attr[name].type if name in attr else default for name, default in form.types])
         kind = form.kinds.get(key)
         if kind is None:
-            kind = form.kinds[key] = form.layout, key if isinstance(key, tuple) else (key,)
+            kind = form.kinds[key] = op, form.layout, key if isinstance(key, tuple) else (key,)
         return kind
 
 
 class _Form(NamedTuple):
     """How nodes of one op type are read: `types` are (name, default) of their type attributes.
 
-    `layout` is None for ops with lists, whose layouts differ from node to node. `kinds` are the layouts and dtypes of
-    the nodes read so far, by their types and the lengths of their lists.
+    `layout` is None for ops with lists, whose layouts differ from node to node. `kinds` are what `_Layouts.of` gives
+    for the nodes read so far, by their types and the lengths of their lists.
     """
 
     definition: Any
     layout: Optional[Layout]
     types: Tuple[Tuple[str, int], ...]
-    kinds: Dict[Any, Tuple[Layout, Tuple[int, ...]]]
+    kinds: Dict[Any, Tuple[str, Layout, Tuple[int, ...]]]
 
 
 @functools.lru_cache(maxsize=None)
@@ -211,7 +214,7 @@ def _form(definition, copied=None):
     return _Form(definition, _layout(definition, {}), tuple(types), {})
 
 
-def _of_lists(form, attr):
+def _of_lists(op, form, attr):
     lengths, values = {}, []
     for a in form.definition.attr:
         value = attr.get(a.name, a.default_value)
@@ -225,7 +228,7 @@ def _of_lists(form, attr):
             lengths[a.name] = value.i
     key = (*lengths.values(), *values)
     if key not in form.kinds:
-        form.kinds[key] = _layout(form.definition, lengths), tuple(values)
+        form.kinds[key] = op, _layout(form.definition, lengths), tuple(values)
     return form.kinds[key]
 
 
