@@ -11,6 +11,7 @@ from typing import Any, Callable, Mapping, Sequence
 import numpy as np
 
 from npu_shim.pjrt import arrays, jax_compat, manifest, products, program_cache
+from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError, nearest
 
@@ -87,10 +88,11 @@ class Program:
 
         Returns:
             dict of fetch name to jax array, with a first dimension of N for N `iterations`. Their computation may still
-            run when this returns; numpy.asarray waits for it.
+            run when this returns; numpy.asarray waits for it. Ctrl-C leaves the state of a completed step.
 
         Raises:
             ConfigError: a feed is missing, unknown, or of another shape or dtype; iterations is no such number.
+            RuntimeError: the step failed; the state is lost, see `restore`.
         """
         if iterations is not None and (not isinstance(iterations, (int, np.integer)) or iterations < 1):
             raise ConfigError("iterations is %r, expected None or a whole number, 1 or more" % (iterations,))
@@ -107,7 +109,8 @@ class Program:
         program = self.compile(iterations)
         if is_new and self.trouble:
             LOG.warning("npu_shim: %s", self.trouble)
-        self._donated, fetched = program(self._donated, self._kept, given)
+        with uninterrupted():
+            self._donated, fetched = program(self._donated, self._kept, given)
         return fetched
 
     @property

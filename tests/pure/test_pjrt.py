@@ -2,8 +2,11 @@
 
 import concurrent.futures
 import logging
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -229,6 +232,29 @@ def test_threads_share_a_program(program):  # "Array has been deleted"
         found = list(pool.map(lambda _: float(program.run(fed)["loss:0"]), range(40)))
     program.restore(initial())
     assert sorted(found) == sorted(float(program.run(fed)["loss:0"]) for _ in range(40))
+
+
+def test_ctrl_c_leaves_the_state_of_a_completed_step(program):  # "Array has been deleted"
+    program.run(feeds())
+    compiled = program._compiled[None]
+
+    def interrupted(*arguments):
+        results = compiled(*arguments)
+        os.kill(os.getpid(), signal.SIGINT)
+        return results
+
+    def run_and_wait():
+        program.run(feeds())
+        time.sleep(1)  # the interrupt may come late
+
+    program._compiled[None] = interrupted
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_and_wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert program.state()["global_step"] == initial()["global_step"] + 2
 
 
 def test_feeds_of_python_numbers_and_of_float64_are_taken(program):

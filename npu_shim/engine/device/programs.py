@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
-from signal import SIGINT, getsignal, signal
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from npu_shim.pjrt import arrays, jax_compat, products
 from npu_shim.pjrt.attention.spec import KERNEL
+from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.pjrt.program import Program
 
@@ -241,23 +240,6 @@ def fill(rows: Sequence[dict[str, Any]], steps: Sequence[Mapping[str, Any]]) -> 
             if value.shape != place.shape:
                 raise ValueError("feed '%s' has shape %s, expected %s" % (name, value.shape, place.shape))
             np.copyto(place, value, casting="equiv")
-
-
-class uninterrupted:
-    """Scope that defers Ctrl-C: until a step's new state is stored, an interrupt would lose the state."""
-
-    def __enter__(self) -> None:
-        self._handler = getsignal(SIGINT)
-        self._deferred: list[Any] = []
-        self._defers = threading.current_thread() is threading.main_thread() and callable(self._handler)
-        if self._defers:
-            signal(SIGINT, lambda *arguments: self._deferred.append(arguments))
-
-    def __exit__(self, *_: Any) -> None:
-        if self._defers:
-            signal(SIGINT, self._handler)
-            if self._deferred and callable(self._handler):
-                self._handler(*self._deferred[-1])
 
 
 def as_result(value: Any) -> Any:

@@ -17,12 +17,13 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from npu_shim.engine.device.programs import Loading, fill, rows_of, uninterrupted
+from npu_shim.engine.device.programs import Loading, fill, rows_of
 from npu_shim.engine.device.worker import starting
 from npu_shim.engine.device.worker.channel import Channel, Closed
 from npu_shim.engine.device.worker.double_buffer import DoubleBuffer
 from npu_shim.engine.device.worker.memory import Block, Tensor
 from npu_shim.engine.device.worker.serving import exchange_size, exchanged, updated
+from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest
 
 
