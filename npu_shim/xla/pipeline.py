@@ -165,7 +165,7 @@ SHAPES = Pipeline(
             "inline-open-calls",
             open_calls.inline,
             "first: what looks after tensors of open size looks at the nodes of the graph",
-            needs_ops=dynamic_shapes.OPENING,
+            needs_ops=dynamic_shapes.MAY_OPEN,
         ),
         Pass(
             "optionals-to-values",
@@ -201,7 +201,7 @@ SHAPES = Pipeline(
             "refuse-open-sizes",
             dynamic_shapes.require_sound,
             "after legalization, which gives many ops a form that is right on padding; changes nothing",
-            needs_ops=dynamic_shapes.OPENING,
+            needs_ops=dynamic_shapes.MAY_OPEN,
         ),
         Pass(
             "array-rows-to-writes",

@@ -1,16 +1,17 @@
 """Refuses ops that XLA computes wrongly on tensors whose size is known only at run time.
 
 The number of rows of tf.where, tf.boolean_mask, tf.dynamic_partition and tf.unique depends on the data, and so does
-that of x[:n] and tf.nn.top_k(x, n) for an n that is computed. XLA pads such a tensor to its largest size and keeps a
-count beside it. Many ops heed the count; others read padding rows (TensorFlow 2.15.1: tf.cumsum, x[-1], pools, fused
-batch norm, tf.linalg.diag_part, gradients of tf.concat). So an op may take such a tensor only if it was tested to
-compute what a session computes. tf.unique and tf.where ignore the padding (open_sources.py).
+that of x[:n] and tf.nn.top_k(x, n) for an n that is computed, and of a tf.cond that gives x in one branch and x[:3] in
+the other. XLA pads such a tensor to its largest size and keeps a count beside it. Many ops heed the count; others read
+padding rows (TensorFlow 2.15.1: tf.cumsum, x[-1], pools, fused batch norm, tf.linalg.diag_part, gradients of
+tf.concat). So an op may take such a tensor only if it was tested to compute what a session computes. tf.unique and
+tf.where ignore the padding (open_sources.py).
 """
 
 from __future__ import annotations
 
 import collections
-from typing import Any, Collection, Mapping, Sequence
+from typing import Any, Collection, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -33,7 +34,10 @@ ALL_ROWS = "XlaRemoveDynamicDimensionSize"  # includes the padding
 SOURCES = frozenset(["DynamicPartition", "Where", *UNIQUE])
 # sources where the number of what they take is open -> the inputs that say it
 TAKING = {"Slice": (1, 2), "StridedSlice": (1, 2), "TopKV2": (1,)}
-OPENING = SOURCES.union(TAKING)  # no other op makes an open size
+OPENING = SOURCES.union(TAKING)  # ops that make open sizes by themselves
+MERGE = "Merge"  # a conditional of version 1
+BRANCHING = frozenset([MERGE, *(op for op, (kind, _) in functions.KINDS.items() if kind == functions.BRANCH)])
+MAY_OPEN = OPENING.union(BRANCHING)  # no other op makes an open size
 # source: tried one by one, with and without gradients, TensorFlow 2.15.1
 SOUND = frozenset([
     # element by element
@@ -77,26 +81,24 @@ def require_sound(module: Module, context: Any = None) -> None:
         PlanError: an op not known to be correct on a tensor of open size takes one; the error names its node.
     """
     graph_def = graphdef.write(module)
-    if may_be_open_inside(graph_def):
-        _require_sound(View(graph_def, static_shapes.of_module(module)), graph_def)
+    if any(_may_open(nodes) or _has_conditional(nodes) for nodes in _all_nodes(graph_def)):
+        view = View(graph_def, static_shapes.of_module(module))
+        if view.has_open:
+            _require_sound(view)
 
 
-def _require_sound(view: View, graph_def: Any, above: tuple[str, ...] = ()) -> None:
+def _require_sound(view: View) -> None:
     """Looks at a graph, and at the bodies of its branches and loops, with the shapes that each call gives them."""
-    for node in graph_def.node if view.has_open else ():
+    nodes = view.graph_def.node
+    for node in nodes if view.has_open else ():
         taken = view.open_inputs(node)
-        if taken and above and node.op in UNIQUE:
+        if taken and view.above and node.op in UNIQUE:
             raise PlanError(view.told(node, taken, "takes padding for values in a branch or loop of version 2"))
         if taken:
             view.require_sound(node, taken)
         view.require_counts(node)
-    library = {function.signature.name: function for function in graph_def.library.function}
-    for node in graph_def.node:
-        for name in set(functions.called(node, library)).intersection(library).difference(above):
-            given, opened = view.given(node, library[name])
-            if opened or _opens(library[name], library, above):
-                body = bodies.as_graph(library[name], graph_def.library, given)
-                _require_sound(View(body, opening=opened), body, (*above, name))
+    for inner in (inner for node in nodes for inner in view.inside(node)):
+        _require_sound(inner)
 
 
 def _opens(function: Any, library: Mapping[str, Any], above: Sequence[str]) -> bool:
@@ -104,20 +106,30 @@ def _opens(function: Any, library: Mapping[str, Any], above: Sequence[str]) -> b
     inner = (*above, function.signature.name)
     called = {name for node in function.node_def for name in functions.called(node, library)}
     called = called.intersection(library).difference(inner)
-    return _may_open(function.node_def) or any(_opens(library[name], library, inner) for name in called)
-
-
-def may_be_open(graph_def: Any) -> bool:
-    """Whether a GraphDef may have open sizes: what takes a part has them only where no constants say which."""
-    return _may_open(graph_def.node)
+    own = _may_open(function.node_def) or _has_conditional(function.node_def)
+    return own or any(_opens(library[name], library, inner) for name in called)
 
 
 def may_be_open_inside(graph_def: Any) -> bool:
     """Whether a GraphDef or one of its functions may have open sizes."""
-    return any(map(_may_open, (graph_def.node, *(function.node_def for function in graph_def.library.function))))
+    if any(map(_may_open, _all_nodes(graph_def))):
+        return True
+    return any(map(_has_conditional, _all_nodes(graph_def))) and View(graph_def).has_open
+
+
+def _all_nodes(graph_def: Any) -> Iterator[Sequence[Any]]:
+    yield graph_def.node
+    yield from (function.node_def for function in graph_def.library.function)
+
+
+def _has_conditional(nodes: Sequence[Any]) -> bool:
+    branching = [node for node in nodes if node.op in BRANCHING]
+    following = {node.name for node in nodes if node.op == "NextIteration"} if branching else set()
+    return any(following.isdisjoint(map(source_of, arguments.data(node))) for node in branching)
 
 
 def _may_open(nodes: Sequence[Any]) -> bool:
+    """Whether nodes may have open sizes by themselves: what takes a part only where no constants say which."""
     opening = [node for node in nodes if node.op in OPENING]
     if any(node.op in SOURCES for node in opening):
         return True
@@ -146,6 +158,12 @@ def _shifts_axes(masks: collections.Counter[str]) -> bool:
     return bool(masks["ellipsis_mask"] | masks["new_axis_mask"])
 
 
+def _differ(branches: Sequence[Sequence[tf.TensorShape]]) -> bool:
+    """Whether branches, each of which gives tensors of these shapes, give different sizes."""
+    known = (filter(None, (shape.rank and shape.as_list() for shape in shapes)) for shapes in zip(*branches))
+    return any(len({size for size in sizes if size is not None}) > 1 for lists in known for sizes in zip(*lists))
+
+
 class View:
     """A graph's tensors of open size.
 
@@ -153,14 +171,18 @@ class View:
         graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
         inferred: its `static_shapes.loopless`, if that is there already.
         opening: names of nodes that are given tensors of open size.
+        above: names of the functions whose bodies the graph is in; it is the last one's.
     """
 
-    def __init__(self, graph_def: Any, inferred: Any = None, opening: Collection[str] = ()) -> None:
+    def __init__(
+        self, graph_def: Any, inferred: Any = None, opening: Collection[str] = (), above: tuple[str, ...] = ()
+    ) -> None:
+        self.graph_def, self.above = graph_def, above
         self._nodes: dict[str, Any] = {node.name: node for node in graph_def.node}
         self._library = {function.signature.name: function for function in graph_def.library.function}
         self._kernels = registry.xla_kernels()
         self._inferred = static_shapes.loopless(graph_def) if inferred is None else inferred
-        self._giving = frozenset(bodies.callers_first(graph_def, lambda node: node.op in SOURCES))
+        self._origins: dict[str, str] = {}
         self._origins = self._reached(opening)
 
     @property
@@ -225,15 +247,25 @@ class View:
         what = "takes a number of rows that depends on the data, from node '%s' (%s)" % (origin.name, origin.op)
         return "node '%s' (%s) %s: compiled by XLA it %s; %s" % (node.name, node.op, what, problem, IN_SESSION)
 
-    def given(self, node: Any, function: Any) -> tuple[list[Any], list[str]]:
-        """Returns what a call gives a function: a list of `bodies.Given`, and names of arguments of open size."""
+    def inside(self, node: Any, every: bool = False) -> Iterator[View]:
+        """Yields the Views of the bodies that a node calls: of those that may have open sizes, or of `every` one."""
+        called = dict.fromkeys(functions.called(node, self._library))
+        for function in (self._library[name] for name in called if name in self._library and name not in self.above):
+            given, opened = self._given(node, function)
+            if opened or every or _opens(function, self._library, self.above):
+                above = (*self.above, function.signature.name)
+                yield View(bodies.as_graph(function, self.graph_def.library, given), opening=opened, above=above)
+
+    def results(self) -> list[tf.TensorShape]:
+        """The shapes of what a body gives."""
+        return list(map(self.static_shape, bodies.results(self._library[self.above[-1]], self.graph_def.library)))
+
+    def _given(self, node, function):
+        """What a call gives a function: a list of `bodies.Given`, and names of arguments of open size."""
         kind = functions.kind_of(node, self._library)
         texts = arguments.data(node)[1 if kind == functions.BRANCH else 0 :]
         shapes, values = list(map(self.static_shape, texts)), [None] * len(texts)
-        if kind == functions.LOOP:  # what holds in every iteration
-            outputs = [tensor.shape for tensor in self._outputs(node.name)]
-            shapes = [shape.most_specific_compatible_shape(other) for shape, other in zip(shapes, outputs)]
-        else:
+        if kind != functions.LOOP:  # XLA gives a loop's variables the sizes that they begin with
             values = [tf.make_ndarray(self.source(text).attr["value"].tensor) if self._is_const(text) else None
                       for text in texts]  # fmt: skip
         names = [argument.name for argument in function.signature.input_arg]
@@ -296,7 +328,11 @@ class View:
         """Whether an open size comes from a node, or from a body that it calls."""
         if node.op in OPENING:
             return node.op in SOURCES or self._takes_openly(node)
-        return bool(self._giving) and not self._giving.isdisjoint(functions.called(node, self._library))
+        if node.op == MERGE:
+            return _differ([[self.static_shape(text)] for text in arguments.data(node)])
+        is_choice = functions.kind_of(node, self._library) == functions.BRANCH and None in self._sizes(node.name)
+        inside = list(self.inside(node, is_choice))
+        return any(inner.has_open for inner in inside) or (is_choice and _differ([inner.results() for inner in inside]))
 
     def _takes_openly(self, node):
         """Whether a node takes a part of open size of a tensor of known size."""

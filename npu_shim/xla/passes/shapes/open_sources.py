@@ -27,8 +27,9 @@ from npu_shim.xla.passes.memory.rematerialization.apply import BARRIER
 from npu_shim.xla.passes.shapes.dynamic_shapes import ALL_ROWS, UNIQUE, View
 
 WHERE = "Where"
-OPS = frozenset([WHERE, *UNIQUE])
-SCOPE, MASK = "/open/", "mask"
+WITH_COUNTS = ("UniqueWithCounts", "UniqueWithCountsV2")
+OPS = frozenset([WHERE, *UNIQUE, *WITH_COUNTS])
+SCOPE, MASK, COUNTED = "/open/", "mask", "/counted/"
 
 
 def masked(module: Module, context: Any = None) -> None:
@@ -41,8 +42,8 @@ def masked(module: Module, context: Any = None) -> None:
     for node in counting:
         is_open = bool(view.open_inputs(node))
         shape = view.open_shape(node.input[0]) if is_open else None
-        if node.op in UNIQUE and is_open and 0 not in facts.distinct(node):
-            _mask_unique(graph[node.name])
+        if node.op != WHERE and is_open and 0 not in facts.distinct(node):
+            _mask_unique(graph[node.name] if node.op in UNIQUE else _without_counts(graph[node.name]))
         elif node.op == WHERE and is_open == (shape is not None) and view.depends_on_open(node.input[0]):
             _mask_where(graph[node.name], shape)
 
@@ -77,6 +78,25 @@ def _without_padding(whole: Any, values: Any, sizes: Sequence[int | None]) -> An
             there = tf.range(tf.shape(whole)[axis]) < tf.shape(values)[axis]
             whole = tf.logical_and(whole, tf.reshape(there, [-1 if k == axis else 1 for k in range(len(sizes))]))
     return whole
+
+
+def _without_counts(node: Node) -> Node:
+    """Replaces a tf.unique_with_counts by a tf.unique, which it returns, and sums of its places."""
+    dtype, index = (tf.as_dtype(node.attrs[name]) for name in ("T", "out_idx"))
+
+    def build(values: Any) -> None:
+        uniques, places = tf.unique(values, index, "unique")
+        tf.math.unsorted_segment_sum(tf.raw_ops.OnesLike(x=places), places, tf.size(uniques), "counts")
+
+    scope = node.name + COUNTED
+    nodes = subgraphs.nodes(scope, [(str(node.inputs[0]), dtype)], build, "unique")
+    graphdef.insert(node.graph, nodes, before=node, origin=node)
+    results = [scope + name for name in ("unique", "unique:1", "counts")]
+    waits = ["^" + control.name for control in node.controls]
+    last = tf.NodeDef(name=node.name, op="IdentityN", input=[*results, *waits])
+    last.attr["T"].list.type.extend(kind.as_datatype_enum for kind in (dtype, index, index))
+    graphdef.become(node, last)
+    return node.graph[scope + "unique"]
 
 
 def _mask_unique(node: Node) -> None:
