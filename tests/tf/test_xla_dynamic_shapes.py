@@ -330,6 +330,20 @@ def test_a_computed_slice_that_begins_behind_0_in_another_axis_is_refused(part):
             step_function.build(graph, [result], [x, mask])
 
 
+@pytest.mark.parametrize(
+    "part",
+    [lambda x, n: x[:n:2], lambda x, n: x[n::2], lambda x, n: x[n::-1], lambda x, n: x[:n, ::2]],
+    ids=["end", "begin", "backwards", "another axis"],
+)
+def test_a_computed_slice_with_a_stride_is_refused(part):
+    """Regression: x[:n:2] had the rows of x[:n], or one too many, silently."""
+    with tf.Graph().as_default() as graph:
+        x, n = tf.placeholder(tf.float32, [6, 4], "x"), tf.placeholder(tf.int32, [], "n")
+        some = part(x, n)
+        with pytest.raises(PlanError, match="has computed ends and a stride other than 1"):
+            step_function.build(graph, [tf.reduce_sum(some), tf.shape(some)], [x, n])
+
+
 def test_a_computed_slice_that_begins_at_0_in_another_axis():
     def build(ids, x):
         n = tf.shape(tf.boolean_mask(ids, tf.not_equal(ids, 3)))[0]

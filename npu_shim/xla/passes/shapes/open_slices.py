@@ -37,6 +37,7 @@ def never_negative(module: Module, context: Any = None) -> None:
     for node, shape in [(node, view.open_shape(node.name)) for node in chosen]:
         if shape is not None:
             users = list(node.value.users)
+            _require_unit_strides(node)
             places = _places(node, view) if _is_computed(node) else {}
             _require_one_begin(node, shape, places)
             graphdef.insert(graph, _counted(node, shape, places), after=node, origin=node)
@@ -62,20 +63,37 @@ def _constant(value: Value) -> Any:
     return value.node.attrs["value"].numbers() if value.node.op == "Const" else None
 
 
+def _require_unit_strides(node: Node) -> None:
+    """Raises NotConstant for x[:n:2]: where n is computed, XLA refuses some of them and counts others as x[:n]."""
+    if _is_computed(node) and not _is_ones(node.inputs[3]):
+        _refuse(node, "has computed ends and a stride other than 1: compiled by XLA it has other rows")
+
+
+def _is_ones(value: Value) -> bool:
+    """Whether a tensor is known to consist of ones, as TensorFlow makes strides: x[:n, 1:] has a Pack of constants."""
+    node = value.node
+    if node.op == "Const":
+        return set(node.attrs["value"].numbers()) == {1}
+    parts = {"Pack": node.inputs, "Fill": node.inputs[1:]}.get(node.op)
+    return node.op == "OnesLike" if parts is None else all(map(_is_ones, parts))
+
+
+def _refuse(node: Node, what: str) -> None:
+    number = next(number for number in (2, 1) if _constant(node.inputs[number]) is None)
+    raise NotConstant("node '%s' (%s) %s; %s" % (node.name, node.op, what, IN_SESSION), node.name, number)
+
+
 def _require_one_begin(node: Node, shape: tf.TensorShape, places: Mapping[int, tuple[int, int]]) -> None:
     """Raises NotConstant for x[:n, 1:]: where n is computed, XLA begins at 0 in all axes but that of open size."""
     begin, masked = _constant(node.inputs[1]), node.attrs.get("begin_mask", 0)
     opened = [axis for axis in places if shape.as_list()[axis] is None]
     later = [axis for axis, (k, _) in places.items() if not masked >> k & 1 and (begin is None or begin[k])]
     if any(axis not in opened or len(opened) > 1 for axis in later):
-        number = next(number for number in (2, 1) if _constant(node.inputs[number]) is None)
-        what = "has computed ends and begins behind 0 in another axis: compiled by XLA it begins at 0"
-        text = "node '%s' (%s) %s; %s" % (node.name, node.op, what, IN_SESSION)
-        raise NotConstant(text, node.name, number)
+        _refuse(node, "has computed ends and begins behind 0 in another axis: compiled by XLA it begins at 0")
 
 
 def _is_computed(node: Node) -> bool:
-    """Whether a slice's begin or end is computed; its strides are 1 then, else XLA refuses it."""
+    """Whether a slice's begin or end is computed."""
     return any(_constant(value) is None for value in node.inputs[1:3])
 
 
