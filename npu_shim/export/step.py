@@ -155,6 +155,8 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
     if all(isinstance(fetch, str) for fetch in step.fetches) and not any(variable.updated for variable in step.state):
         raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
     module = refusals.parsed(hlo_of(step, float32_products, "hlo_serialized"))
+    if step.unsized:
+        open_rows.require_sized_branches(module)
     open_rows.require_bounds(module)
     open_rows.require_counts_of_loops(module)
     open_rows.require_equal_branches(module)

@@ -267,8 +267,10 @@ def _require_sizes(step: step_function.StepFunction, feeds: Sequence[np.ndarray]
 
     XLA is given the `feeds` of a step, since it makes constants of those that it must know, such as lengths.
     """
-    if dynamic_shapes.may_be_open_inside(step.graph_def):
+    if step.unsized or dynamic_shapes.may_be_open_inside(step.graph_def):
         module = parsed(hlo_of(step, "hlo_serialized", feeds))
+        if step.unsized:
+            open_rows.require_sized_branches(module)
         open_rows.require_bounds(module)
         open_rows.require_counts_of_loops(module)
         open_rows.require_no_reversal(module)

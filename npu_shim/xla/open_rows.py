@@ -57,6 +57,19 @@ def require_equal_branches(module: Any) -> None:
                 raise PlanError((text + ", which this XLA does not compile; %s") % (_name(instruction), IN_SESSION))
 
 
+def require_sized_branches(module: Any) -> None:
+    """Raises PlanError for a conditional that gives an open size.
+
+    It is for a step where shape inference does not tell whether branches give the same sizes (`StepFunction.unsized`):
+    what takes the rows of such a conditional was not looked at, and may take padding for rows.
+    """
+    for instruction in _instructions(module):
+        if instruction.opcode == "conditional" and any(is_open for is_open, _ in _sizes(instruction.shape)):
+            text = "node '%s' is a conditional whose branches give different numbers of rows, by the value of a feed: "
+            text += "compiled by XLA, what takes them may take rows that are not there; write x[:n], or %s"
+            raise PlanError(text % (_name(instruction), IN_SESSION))
+
+
 def require_no_reversal(module: Any) -> None:
     """Raises PlanError for tf.reverse along an axis of open size: TensorFlow 2.15.1's XLA ends the process."""
     for instruction in _instructions(module):

@@ -56,6 +56,7 @@ class Context:
         on_cpu: whether the step is for a CPU.
         attention: one of `options.words.ATTENTION`.
         has_kernels: whether what runs the step has kernels for attention.
+        unsized: whether a conditional's branches may give different sizes, for all that `refuse-open-sizes` knows.
         fused: what `fuse-attention` has found, None before it.
         recomputation: what `rematerialize` has found, None before it.
     """
@@ -64,6 +65,7 @@ class Context:
     on_cpu: bool = False
     attention: str = "auto"
     has_kernels: bool = False
+    unsized: bool = field(default=False, compare=False)
     fused: Attention | None = field(default=None, compare=False)
     recomputation: Recomputation | None = field(default=None, compare=False)
 

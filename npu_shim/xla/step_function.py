@@ -63,6 +63,7 @@ class StepFunction:
         plan: the precision Plan, None if no precision option was given.
         recomputation: what is computed again, a `rematerialization.report.Recomputation`.
         places: fetched name -> what stands for it in graph_def, as inputs name it: "x", "x:1", "^x".
+        unsized: whether only the HLO tells if a conditional's branches give different sizes.
 
     The HLO module of `hlo` has as parameters the feeds, then the state; its result is a tuple of the fetched tensors,
     then the new values of the state variables that are `updated`.
@@ -77,6 +78,7 @@ class StepFunction:
     recomputation: Recomputation
     attention: Attention
     places: Mapping[str, str]
+    unsized: bool
 
     @property
     def function(self) -> Callable:
@@ -223,7 +225,7 @@ class Prepared:
 
         given = tuple(feeds.values())
         told = (self.plan, context.recomputation, context.fused)
-        return StepFunction(given, self.fetches, self.state, trace, graph_def, *told, self.places)
+        return StepFunction(given, self.fetches, self.state, trace, graph_def, *told, self.places, context.unsized)
 
 
     def _module(self) -> Module:

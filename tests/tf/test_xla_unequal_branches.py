@@ -156,3 +156,31 @@ def test_branches_in_a_loop(version):
 def test_branches_of_equal_sizes_are_like_any_other_tensor(version):
     choice = lambda n, v: tf.cond(n > 0, lambda: v[:2], lambda: v[1:3])  # noqa: E731
     assert_as_in_a_session(choice, version, [use for use, _ in REFUSED.values()])
+
+
+def gathered(n, v):
+    return tf.gather(v, tf.range(n))
+
+
+# (number, rows) to as many rows in one branch as a feed says: XLA knows how many, shape inference does not
+FED = {
+    "gathered": lambda n, v: tf.cond(n > 2, lambda: gathered(n, v), lambda: tf.identity(v)),
+    "all_first": lambda n, v: tf.cond(n > 2, lambda: tf.identity(v), lambda: gathered(n, v)),
+    "filled": lambda n, v: tf.cond(n > 2, lambda: tf.fill([n, 3], 2.0), lambda: tf.identity(v)),
+    "nested": lambda n, v: tf.cond(n > 4, lambda: v * 2, lambda: FED["gathered"](n, v)),
+}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", FED)
+def test_branches_of_sizes_that_a_feed_says_are_refused(name, version):
+    """Regression: what took them had rows that were not there, or ended the process."""
+    graph, fetches, init = step_of(FED[name], version, [lambda rows: rows[-1]])
+    with pytest.raises(PlanError, match=r"node 'cond[^']*' is a conditional whose branches give"):
+        npu_shim.compile_step(graph, fetches, ["n:0", "x:0"], initializer=init)(BATCHES[2])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_branches_of_one_size_that_a_feed_says_run(version):
+    choice = lambda n, v: tf.cond(n > 2, lambda: gathered(n + 1, v), lambda: gathered(n + 1, v * 2))  # noqa: E731
+    assert_as_in_a_session(choice, version, [use for use, _ in REFUSED.values()])

@@ -75,7 +75,7 @@ def require_sound(module: Module, context: Any = None) -> None:
 
     Args:
         module: a step's, with v1 control flow and Placeholders of full shapes.
-        context: not used.
+        context: a `pipeline.Context` that is told of conditionals of unknown size, see `View.unsized`; may be None.
 
     Raises:
         PlanError: an op not known to be correct on a tensor of open size takes one; the error names its node.
@@ -85,6 +85,8 @@ def require_sound(module: Module, context: Any = None) -> None:
         view = View(graph_def, static_shapes.of_module(module))
         if view.has_open:
             _require_sound(view)
+        if context is not None:
+            context.unsized = bool(view.unsized)
 
 
 def _require_sound(view: View) -> None:
@@ -159,9 +161,18 @@ def _shifts_axes(masks: collections.Counter[str]) -> bool:
 
 
 def _differ(branches: Sequence[Sequence[tf.TensorShape]]) -> bool:
-    """Whether branches, each of which gives tensors of these shapes, give different sizes."""
+    """Whether branches, each of which gives tensors of these shapes, are known to give different sizes."""
     known = (filter(None, (shape.rank and shape.as_list() for shape in shapes)) for shapes in zip(*branches))
     return any(len({size for size in sizes if size is not None}) > 1 for lists in known for sizes in zip(*lists))
+
+
+def _name_variables(nodes: Sequence[Any], variables: Sequence[Any]) -> None:
+    """Makes a body's Placeholders for handles the variables: what is read there has their shapes, for inference."""
+    for node, variable in zip(nodes, variables):
+        if variable is not None and node.op == "Placeholder":
+            node.op = variable.op
+            for name in ("dtype", "shape"):
+                node.attr[name].CopyFrom(variable.attr[name])
 
 
 class View:
@@ -172,18 +183,31 @@ class View:
         inferred: its `static_shapes.loopless`, if that is there already.
         opening: names of nodes that are given tensors of open size.
         above: names of the functions whose bodies the graph is in; it is the last one's.
+        unsized: where to note conditionals, as `unsized`.
+
+    Attributes:
+        unsized: names of conditionals, also in called bodies, of which it is not known whether their branches give the
+            same sizes: of a tf.gather(x, tf.range(n)) for a fed n, say. They are not taken for open; the HLO tells.
     """
 
     def __init__(
-        self, graph_def: Any, inferred: Any = None, opening: Collection[str] = (), above: tuple[str, ...] = ()
+        self,
+        graph_def: Any,
+        inferred: Any = None,
+        opening: Collection[str] = (),
+        above: tuple[str, ...] = (),
+        unsized: set[str] | None = None,
     ) -> None:
         self.graph_def, self.above = graph_def, above
+        self.unsized: set[str] = set() if unsized is None else unsized
         self._nodes: dict[str, Any] = {node.name: node for node in graph_def.node}
         self._library = {function.signature.name: function for function in graph_def.library.function}
         self._kernels = registry.xla_kernels()
         self._inferred = static_shapes.loopless(graph_def) if inferred is None else inferred
         self._origins: dict[str, str] = {}
+        self._uncertain: list[str] = []
         self._origins = self._reached(opening)
+        self.unsized.update(name for name in self._uncertain if name not in self._origins)
 
     @property
     def has_open(self) -> bool:
@@ -254,7 +278,9 @@ class View:
             given, opened = self._given(node, function)
             if opened or every or _opens(function, self._library, self.above):
                 above = (*self.above, function.signature.name)
-                yield View(bodies.as_graph(function, self.graph_def.library, given), opening=opened, above=above)
+                body = bodies.as_graph(function, self.graph_def.library, given)
+                _name_variables(body.node, [self._variable(text) for text in self._taken(node)])
+                yield View(body, opening=opened, above=above, unsized=self.unsized)
 
     def results(self) -> list[tf.TensorShape]:
         """The shapes of what a body gives."""
@@ -262,8 +288,7 @@ class View:
 
     def _given(self, node, function):
         """What a call gives a function: a list of `bodies.Given`, and names of arguments of open size."""
-        kind = functions.kind_of(node, self._library)
-        texts = arguments.data(node)[1 if kind == functions.BRANCH else 0 :]
+        kind, texts = functions.kind_of(node, self._library), self._taken(node)
         shapes, values = list(map(self.static_shape, texts)), [None] * len(texts)
         if kind != functions.LOOP:  # XLA gives a loop's variables the sizes that they begin with
             values = [tf.make_ndarray(self.source(text).attr["value"].tensor) if self._is_const(text) else None
@@ -271,6 +296,17 @@ class View:
         names = [argument.name for argument in function.signature.input_arg]
         given = [bodies.Given(shape, False, value) for shape, value in zip(shapes, values)]
         return given, [name for name, text in zip(names, texts) if self._is_open(text)]
+
+    def _taken(self, node):
+        """What a call gives the functions, in input notation."""
+        return arguments.data(node)[1 if functions.kind_of(node, self._library) == functions.BRANCH else 0 :]
+
+    def _variable(self, text):
+        """The NodeDef of the variable whose handle a tensor, in input notation, is; else None."""
+        name = source_of(text)
+        while name in self._nodes and self._nodes[name].op == "Identity":
+            name = source_of(self._nodes[name].input[0])
+        return self._nodes[name] if name in self._nodes and self._nodes[name].op == "VarHandleOp" else None
 
     def require_counts(self, node: Any) -> None:
         """Raises PlanError if XLA bounds the size of a node wrongly, see `open_counts`."""
@@ -329,10 +365,21 @@ class View:
         if node.op in OPENING:
             return node.op in SOURCES or self._takes_openly(node)
         if node.op == MERGE:
-            return _differ([[self.static_shape(text)] for text in arguments.data(node)])
+            texts = arguments.data(node)
+            is_of_loop = any(self.source(text).op == "NextIteration" for text in texts)
+            return not is_of_loop and self._differ(node, [[self.static_shape(text)] for text in texts])
         is_choice = functions.kind_of(node, self._library) == functions.BRANCH and None in self._sizes(node.name)
         inside = list(self.inside(node, is_choice))
-        return any(inner.has_open for inner in inside) or (is_choice and _differ([inner.results() for inner in inside]))
+        if any(inner.has_open for inner in inside):
+            return True
+        return is_choice and self._differ(node, [inner.results() for inner in inside])
+
+    def _differ(self, node, branches):
+        """`_differ` of a conditional; notes where it is not known."""
+        differ = _differ(branches)
+        if not differ and not all(shape.is_fully_defined() for shapes in branches for shape in shapes):
+            self._uncertain.append(node.name)
+        return differ
 
     def _takes_openly(self, node):
         """Whether a node takes a part of open size of a tensor of known size."""
