@@ -84,6 +84,7 @@ def exported(
 ) -> tuple[Manifest, step_function.StepFunction]:  # fmt: skip
     """Exports as `export` does; returns (Manifest, the `StepFunction` that it is of)."""
     require_xla()
+    manifest.require_unused(out)  # before XLA compiles for minutes
     source = source if isinstance(source, Source) else Source.of(source)
     prepared = step_function.prepare(source, fetches, feeds, constants, values, device, **options)
     step = prepared.as_program().for_shapes()
@@ -188,27 +189,34 @@ def stablehlo(hlo: bytes, interpreter: str | None) -> tuple[bytes, str]:
     """Returns (program's bytes, kind): StableHLO by that interpreter's jaxlib, or the HLO as it is without one.
 
     Raises:
-        ConfigError: the interpreter cannot be run, has no JAX, or cannot convert the program.
+        ConfigError: the interpreter cannot be run, has no JAX, or cannot convert the program, or there is no room for
+            temporary files.
     """
     if not interpreter:
         return hlo, "hlo"
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = os.path.join(folder, "in"), os.path.join(folder, "out")
-        with open(source, "wb") as f:
-            f.write(hlo)
-        own = other_python.environment()
-        try:
-            subprocess.run(
-                [interpreter, convert.__file__, source, target],
-                check=True, capture_output=True, env=own,
-            )  # fmt: skip
-        except OSError as reason:
-            raise ConfigError("'%s' cannot be run: %s" % (interpreter, reason.strerror or reason)) from reason
-        except subprocess.CalledProcessError as reason:
-            last = (reason.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
-            raise ConfigError("'%s' made no StableHLO: %s" % (interpreter, last)) from reason
-        with open(target, "rb") as f:
-            return f.read(), "stablehlo"
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = os.path.join(folder, "in"), os.path.join(folder, "out")
+            with open(source, "wb") as f:
+                f.write(hlo)
+            _convert(interpreter, source, target)
+            with open(target, "rb") as f:
+                return f.read(), "stablehlo"
+    except OSError as reason:
+        text = "the folder of temporary files cannot be used: %s; TMPDIR names another"
+        raise ConfigError(text % (reason.strerror or reason)) from reason
+
+
+def _convert(interpreter, source, target):
+    """Makes a file of StableHLO of a file of HLO."""
+    own = other_python.environment()
+    try:
+        subprocess.run([interpreter, convert.__file__, source, target], check=True, capture_output=True, env=own)
+    except OSError as reason:
+        raise ConfigError("'%s' cannot be run: %s" % (interpreter, reason.strerror or reason)) from reason
+    except subprocess.CalledProcessError as reason:
+        last = (reason.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
+        raise ConfigError("'%s' made no StableHLO: %s" % (interpreter, last)) from reason
 
 
 def describe(step: step_function.StepFunction, module: Any, kind: str, float32_products: str, options: Any) -> Manifest:

@@ -45,6 +45,14 @@ def as_dtype(what: str, value: Any, dtype: Any) -> Any:
     return converted
 
 
+def copied(what: str, value: Any) -> Any:
+    """Returns a new array of an array_like. Raises ConfigError, which names `what`, for rows of several lengths."""
+    try:
+        return np.array(value)
+    except ValueError as reason:
+        raise ConfigError("%s is not an array: %s" % (what, reason)) from reason
+
+
 def write(path: str, values: Iterable[tuple[str, Any]]) -> None:
     """Writes arrays, one in memory at a time.
 

@@ -133,11 +133,16 @@ def write(folder: str, program: bytes, manifest: Manifest, state: Iterable[tuple
     Raises:
         ConfigError: the folder is in use or cannot be written.
     """
+    require_unused(folder)
+    with atomic_write.folder(folder, parents=True) as unfinished:
+        return _fill(unfinished, program, manifest, state)
+
+
+def require_unused(folder: str) -> None:
+    """Raises ConfigError where something is at the path of a folder, but for an empty one."""
     folder = os.path.abspath(folder)
     if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         raise ConfigError("'%s' exists; an export goes to a new or empty folder" % folder)
-    with atomic_write.folder(folder, parents=True) as unfinished:
-        return _fill(unfinished, program, manifest, state)
 
 
 def _fill(folder: str, program: bytes, manifest: Manifest, state: Iterable[tuple[str, Any]] | None) -> Manifest:

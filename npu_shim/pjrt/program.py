@@ -191,6 +191,7 @@ class Program:
         """
         if isinstance(state, (str, os.PathLike)):
             state = arrays.read(os.fspath(state))
+        _require_names("state", state)
         missing = [t.name for t in self.manifest.state if t.name not in state]
         if missing:
             raise ConfigError("state lacks %d variables, '%s' first" % (len(missing), missing[0]))
@@ -207,6 +208,7 @@ class Program:
 
     def _checked(self, feeds: Mapping[str, Any], iterations: int | None) -> dict[str, Any]:
         known = {t.name: t for t in self.manifest.feeds}
+        _require_names("feeds", feeds)
         given = {}
         for name, value in feeds.items():
             full = name if ":" in name else name + ":0"
@@ -217,7 +219,7 @@ class Program:
             if full in given:
                 raise ConfigError("feed '%s' is given twice, with and without ':0'" % full)
             # a copy: the caller may fill the array again while the step runs; JAX's own arrays never change
-            given[full] = value if isinstance(value, self._jax.Array) else np.array(value)
+            given[full] = value if isinstance(value, self._jax.Array) else arrays.copied("feed '%s'" % name, value)
         missing = sorted(set(known) - set(given))
         if missing:
             raise ConfigError("feeds lack %s" % ", ".join("'%s'" % name for name in missing))
@@ -226,6 +228,15 @@ class Program:
         with self._jax.enable_x64(True):
             placed: dict[str, Any] = self._jax.device_put(fitted, self.device)
         return placed
+
+
+def _require_names(what: str, given: Any) -> None:
+    """Raises ConfigError for what is no dict of names."""
+    if not isinstance(given, Mapping):
+        raise ConfigError("%s is %s, expected a dict of names to arrays" % (what, type(given).__name__))
+    for name in given:
+        if not isinstance(name, str):
+            raise ConfigError("%s names %r, expected a str" % (what, name))
 
 
 def _step(function: Callable[..., Any], described: Manifest) -> Callable[..., Any]:

@@ -31,8 +31,8 @@ class Argument:
     dtype: Any
     shape: Any
 
-    def with_shape(self, shape: Any = None) -> Argument:
-        """Returns it with a full shape: its own merged with `shape`.
+    def with_shape(self, shape: Any = None, role: str = "feed") -> Argument:
+        """Returns it with a full shape: its own merged with `shape`; `role` is what errors call it.
 
         Raises:
             ConfigError: the shapes do not fit, or dimensions stay open.
@@ -40,12 +40,12 @@ class Argument:
         try:
             shape = tf.TensorShape(shape)
         except (TypeError, ValueError) as reason:
-            raise ConfigError("feed '%s' has shape %r, expected sizes: %s" % (self.name, shape, reason)) from reason
+            raise ConfigError("%s '%s' has shape %r, expected sizes: %s" % (role, self.name, shape, reason)) from reason
         if not self.shape.is_compatible_with(shape):
-            raise ConfigError("feed '%s' has shape %s, the graph expects %s" % (self.name, shape, self.shape))
+            raise ConfigError("%s '%s' has shape %s, the graph expects %s" % (role, self.name, shape, self.shape))
         shape = self.shape.merge_with(shape)
         if not shape.is_fully_defined():
-            raise ConfigError("feed '%s' has shape %s in the graph, expected a full one" % (self.name, shape))
+            raise ConfigError("%s '%s' has shape %s in the graph, expected a full one" % (role, self.name, shape))
         return replace(self, shape=shape)
 
     def array(self, value: Any, role: str = "feed") -> np.ndarray:
@@ -106,18 +106,18 @@ class Source:
             element = element.outputs[0]
         return element.name if isinstance(element, tf.Operation) else _argument(element)
 
-    def feed(self, given: Any, shape: Any = None) -> Argument:
-        """Returns a feed as an Argument; `shape`, if given, must be full and fit the graph's.
+    def feed(self, given: Any, shape: Any = None, role: str = "feed") -> Argument:
+        """Returns a feed as an Argument; `shape`, if given, must be full and fit the graph's; errors name the `role`.
 
         Raises:
             ConfigError: it is not a tensor of the graph, or the shape is invalid.
         """
-        element = self._element(given, "feed")
+        element = self._element(given, role)
         if isinstance(element, tf.Operation):
             if len(element.outputs) != 1:
-                raise ConfigError("feed '%s' is an operation, expected a tensor" % element.name)
+                raise ConfigError("%s '%s' is an operation, expected a tensor" % (role, element.name))
             element = element.outputs[0]
-        return _argument(element) if shape is None else _argument(element).with_shape(shape)
+        return _argument(element) if shape is None else _argument(element).with_shape(shape, role)
 
     def initialized(self, initializer: Any) -> Source:
         """Returns a Source with its own session, after running an operation (or its name) in it.

@@ -348,7 +348,7 @@ def _given(source, feeds, constants):
     """(Arguments of the feeds, dict of a constant's tensor name to its array)."""
     shapes = feeds if isinstance(feeds, dict) else dict.fromkeys(feeds)
     fed = [source.feed(feed, shape) for feed, shape in shapes.items()]
-    fixed = [(source.feed(feed, np.shape(value)), value) for feed, value in constants.items()]
+    fixed = [(source.feed(feed, np.shape(value), "constant"), value) for feed, value in constants.items()]
     counts = Counter([feed.name for feed in fed] + [feed.name for feed, _ in fixed])
     twice = ["tensor '%s' is given twice, as a feed or constant" % name for name, count in counts.items() if count > 1]
     if twice:

@@ -189,6 +189,8 @@ def test_an_export_without_values_takes_the_callers(programs, tmp_path):
         (lambda f: f.update({"x:0": f["x:0"][:3]}), r"feed 'x:0' has shape \(3, 4\), expected \(5, 4\)"),
         (lambda f: f.update({"y:0": np.full(5, 0.5)}), "feed 'y:0' is float64, expected int32"),
         (lambda f: f.update(x=f["x:0"] + 1), "feed 'x:0' is given twice"),
+        (lambda f: f.update({"y:0": [[1], [2, 3]]}), "feed 'y:0' is not an array: "),
+        (lambda f: f.update({7: f.pop("y:0")}), "feeds names 7, expected a str"),
     ],
 )
 def test_feeds_that_do_not_fit(program, change, message):
@@ -196,6 +198,13 @@ def test_feeds_that_do_not_fit(program, change, message):
     change(fed)
     with pytest.raises(ConfigError, match=message):
         program.run(fed)
+
+
+def test_feeds_and_state_are_dicts(program):
+    with pytest.raises(ConfigError, match="feeds is list, expected a dict of names to arrays"):
+        program.run(list(feeds().values()))
+    with pytest.raises(ConfigError, match="state is NoneType, expected a dict of names to arrays"):
+        program.restore(None)
 
 
 def aligned(value):

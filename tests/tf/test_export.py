@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import types
 
 import numpy as np
@@ -16,9 +17,10 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim import cli
-from npu_shim.export.step import checkpoint, export, hlo_of, state_roles
+from npu_shim.export.step import checkpoint, export, hlo_of, stablehlo, state_roles
 from npu_shim.pjrt import manifest
 from npu_shim.rewriter.errors import ConfigError, PlanError
+from npu_shim.xla import step_function
 from npu_shim.xla.passes.legalize.site import NotConstant
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -332,12 +334,29 @@ def test_the_command_without_values_says_so(graph_file, tmp_path, capsys):
         (["--batch", "4", "--constant", "y"], "--constant is 'y', expected a tensor and its value, as x:0=[1,2]"),
         (["--batch", "4", "--device", "NPU"], "device is 'NPU', expected CPU or GPU"),
         (["--batch", "4", "--init", "init", "--checkpoint", "c"], "--checkpoint and --init both say"),
+        (["--shape", "x=4,64", "--shape", "x:0=5,64"], "--shape is given twice for 'x:0'"),
+        (["--batch", "4", "--constant", "y=1", "--constant", "y:0=2"], "--constant is given twice for 'y:0'"),
+        (["--batch", "4", "--constant", "loss=[1,2]"], "constant 'loss:0' has shape (2,), the graph expects ()"),
+        (["--batch", "4", "--constant", "z=1"], "constant 'z:0' is not in the graph"),
     ],
 )
 def test_the_command_explains(graph_file, tmp_path, capsys, more, message):
     assert cli.main(["export", graph_file[0], *COMMAND, "--out", str(tmp_path / "step"), *more]) == 2
     assert message in capsys.readouterr().err.replace("(None, 64)", "(?, 64)")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_used_folder_is_refused_before_xla_compiles(graph_file, tmp_path, capsys, monkeypatch):
+    monkeypatch.delattr(step_function, "prepare")
+    (tmp_path / "mine.txt").write_text("mine")
+    assert cli.main(["export", graph_file[0], *COMMAND, "--batch", "4", "--out", str(tmp_path)]) == 2
+    assert "exists; an export goes to a new or empty folder" in capsys.readouterr().err
+
+
+def test_temporary_files_that_cannot_be_written_are_told(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/null")
+    with pytest.raises(ConfigError, match="the folder of temporary files cannot be used: Not a directory; TMPDIR"):
+        stablehlo(b"", sys.executable)
 
 
 def partitioned(parts, rows, folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from typing import Any
+from typing import Any, Iterable
 
 from npu_shim.cli.graphs import HELP
 from npu_shim.cli.graphs.plan import OPTIONS, add_precision_arguments, names
@@ -82,7 +82,7 @@ def step_of(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, Any]]:
         raise ConfigError("--fetches is needed: the tensors and operations that a training step fetches and runs")
     if args.checkpoint and args.init:
         raise ConfigError("--checkpoint and --init both say where initial values come from; give one")
-    constants = dict(_constant(text) for text in args.constant)
+    constants = _named("--constant", map(_constant, args.constant))
     feeds = feeds_of(source, fetches, args, args.batch)
     given = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
     given.update(constants=constants or None, float32_products=args.float32_products, device=_device(args.device))
@@ -97,9 +97,9 @@ def _device(wanted: str | None) -> str | None:
 
 def feeds_of(source: Any, fetches: Any, args: argparse.Namespace, batch: int | None) -> dict[str, Any]:
     """Returns feed name -> full shape; `batch` is the size of open first dimensions."""
-    constants = dict(_constant(text) for text in args.constant)
+    constants = _named("--constant", map(_constant, args.constant))
     wanted = names(args.feeds) or _inputs(source, fetches, constants)
-    shapes = dict(_shape(text) for text in args.shape)
+    shapes = _named("--shape", map(_shape, args.shape))
     feeds = {}
     for name in wanted:
         argument = source.feed(name)
@@ -131,6 +131,16 @@ def _with_batch(argument: Any, batch: int | None) -> Any:
             argument.name, argument.shape, argument.name, " or --batch" if sizes and None not in sizes[1:] else ""
         ))  # fmt: skip
     return sizes
+
+
+def _named(option: str, pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Tensor name -> what a repeatable option gives it. Raises ConfigError for a tensor that is given two."""
+    named: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in named:
+            raise ConfigError("%s is given twice for '%s'" % (option, name))
+        named[name] = value
+    return named
 
 
 def _shape(text: str) -> tuple[str, list[int]]:
