@@ -13,9 +13,10 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest, one_of
 from npu_shim.session.clusters import marking
-from npu_shim.xla import open_rows, recent, rewriting, step_checkpoint, step_function
+from npu_shim.xla import known_feeds, open_rows, recent, rewriting, step_checkpoint, step_function
+from npu_shim.xla.passes.legalize.site import NotConstant
 from npu_shim.xla.passes.resources import random_ops
-from npu_shim.xla.passes.shapes import dynamic_shapes
+from npu_shim.xla.passes.shapes import compile_time, dynamic_shapes
 from npu_shim.xla.refusals import hlo_of, parsed, xla_errors
 from npu_shim.xla.sources import Source
 
@@ -241,19 +242,43 @@ class Running:
     ) -> None:
         self.recomputation: Any = None
         self.attention: Any = None
-        self._prepared, self._count = prepared, count
-        self._programs = recent.Recent(most)  # shapes of the feeds -> the compiled function
+        self._prepared, self._count, self._names = prepared, count, list(prepared.feeds)
+        self._programs = recent.Recent(most)  # shapes of the feeds, and values of those that are known -> _Program
+        self._known: list[int] = []  # numbers of the feeds whose values are part of the programs
 
     def run(self, arrays: Any, shapes: Any) -> list[np.ndarray]:
         """Runs a call's steps: takes the feeds and their shapes in a step, and returns the fetched values."""
-        program = self._programs.get(shapes)
+        program = self._loaded(arrays, shapes)
+        program.require_sizes(arrays)
+        return [result.numpy() for result in program.run(*[tf.constant(array) for array in arrays])]
+
+    def _loaded(self, arrays, shapes):
+        """The _Program for feeds of these shapes; where sizes are open, for these lengths."""
+        key = (shapes, *(arrays[number].tobytes() for number in self._known))
+        program = self._programs.get(key)
         if program is None:
-            functional = self._prepared.for_shapes(shapes)
-            self.recomputation, self.attention = functional.recomputation, functional.attention
-            _require_sizes(functional, arrays if self._count == 1 else [array[0] for array in arrays])
-            program = compiled(functional, self._count)
-            self._programs.add(shapes, program)
-        return [result.numpy() for result in program(*[tf.constant(array) for array in arrays])]
+            try:
+                program = self._made(shapes, {self._names[number]: arrays[number] for number in self._known})
+            except NotConstant:
+                if not self._knows_more():
+                    raise
+            if program is None or (program.may_be_open and self._knows_more()):
+                return self._loaded(arrays, shapes)
+            self._programs.add(key, program)
+        return program
+
+    def _made(self, shapes, values):
+        prepared = known_feeds.known(self._prepared, values) if values else self._prepared
+        step = prepared.for_shapes(shapes)
+        self.recomputation, self.attention = step.recomputation, step.attention
+        return _Program(step, self._names, self._count)
+
+    def _knows_more(self):
+        """Makes lengths that are fed known; False if they are, if there are none, or in a loop of steps."""
+        if self._known or self._count > 1:
+            return False
+        self._known = list(map(self._names.index, known_feeds.lengths(self._prepared)))
+        return bool(self._known)
 
     def to_variables(self) -> None:
         """Gives the variables of the Prepared their newest values, which they have here."""
@@ -262,18 +287,56 @@ class Running:
         """Takes the values of the variables of the Prepared for the newest."""
 
 
-def _require_sizes(step: step_function.StepFunction, feeds: Sequence[np.ndarray]) -> None:
-    """Raises PlanError for sizes that depend on the data where XLA computes with them wrongly.
+class _Program:
+    """A step compiled for some shapes.
 
-    XLA is given the `feeds` of a step, since it makes constants of those that it must know, such as lengths.
+    XLA makes constants of the feeds that it must know, such as lengths: it compiles the step again for each value, and
+    which sizes depend on the data differs. In a loop of steps a feed is no constant.
+
+    Attributes:
+        run: the compiled function.
+        may_be_open: whether a size may depend on the data.
+
+    Args:
+        step: step_function.StepFunction.
+        feeds: names of its feeds in its graph, in their order.
+        count: steps in one call.
     """
-    if step.unsized or dynamic_shapes.may_be_open_inside(step.graph_def):
-        module = parsed(hlo_of(step, "hlo_serialized", feeds))
-        if step.unsized:
+
+    def __init__(self, step: step_function.StepFunction, feeds: Sequence[str], count: int) -> None:
+        self.run = compiled(step, count)
+        self._step, self._count, self._is_loop = step, count, _is_loop(step, count)
+        self.may_be_open = step.unsized or dynamic_shapes.may_be_open_inside(step.graph_def)
+        self._feeds, self._constants = feeds, list[int]()  # numbers of the feeds that XLA may make constants of
+        self._sound: set[tuple[bytes, ...]] = set()  # values of those, of which the sizes are known to be right
+
+    def require_sizes(self, arrays: Sequence[np.ndarray]) -> None:
+        """Raises PlanError for sizes that depend on the data, and with which XLA computes wrongly for those feeds."""
+        if not self.may_be_open:
+            return
+        is_one = self._count == 1 or self._is_loop
+        for feeds in [arrays] if is_one else [[array[at] for array in arrays] for at in range(self._count)]:
+            if self._values(feeds) not in self._sound:
+                self._require_sizes(() if self._is_loop else feeds)
+                self._sound.add(self._values(feeds))
+
+    def _values(self, feeds):
+        return tuple(feeds[number].tobytes() for number in self._constants)
+
+    def _require_sizes(self, feeds: Sequence[np.ndarray]) -> None:
+        module = parsed(hlo_of(self._step, "hlo_serialized", feeds))
+        if len(module.host_program_shape.parameters) < len(self._step.feeds) + len(self._step.state):
+            asked = compile_time.asked(self._step.graph_def.node, _library(self._step.graph_def))
+            self._constants = [number for number, name in enumerate(self._feeds) if name in asked]
+        if self._step.unsized:
             open_rows.require_sized_branches(module)
         open_rows.require_bounds(module)
         open_rows.require_counts_of_loops(module)
         open_rows.require_no_reversal(module)
+
+
+def _library(graph_def: Any) -> dict[str, Any]:
+    return {function.signature.name: function for function in graph_def.library.function}
 
 
 def compiled(step: step_function.StepFunction, count: int) -> Callable[..., Any]:
@@ -289,9 +352,14 @@ def compiled(step: step_function.StepFunction, count: int) -> Callable[..., Any]
     one = step.compiled
     if count == 1:
         return one
-    if marking.accelerator() == "CPU" and has_convolutions(step.graph_def):
+    if not _is_loop(step, count):
         return lambda *stacked: [one(*[batch[number] for batch in stacked]) for number in range(count)][-1]
     return tf.function(repeated(step.function, count), autograph=False, jit_compile=True)
+
+
+def _is_loop(step: step_function.StepFunction, count: int) -> bool:
+    """Whether `count` steps are a loop on the device."""
+    return count > 1 and not (marking.accelerator() == "CPU" and has_convolutions(step.graph_def))
 
 
 def has_convolutions(graph_def: Any) -> bool:

@@ -121,6 +121,45 @@ def test_places_in_unique_ids_are_counted_from_the_first(use):
     assert_as_in_a_session(build)
 
 
+def test_unique_of_how_often_values_occur():
+    """Regression: it had places of 6 rows, however many values there were."""
+
+    def build(ids, x):
+        times = tf.unique_with_counts(ids)[2]
+        places = tf.unique(times * 2)[1]
+        return [tf.gather(tf.cast(times, tf.float32), places), tf.reduce_mean(tf.gather(x, places), 0)]
+
+    assert_as_in_a_session(build)
+
+
+@pytest.mark.parametrize("some", [lambda x, n: x[:n], lambda x, n: x[n:]], ids=["first", "last"])
+def test_each_length_that_is_fed_is_looked_at(some):
+    """Regression: only the first call's was; a single row gave results of other shapes, with what lay in memory."""
+    with tf.Graph().as_default() as graph:
+        x, n = tf.placeholder(tf.float32, [6, 3], "x"), tf.placeholder(tf.int32, [], "n")
+        rows = some(x, n)
+        fetches = [tf.reduce_sum(tf.reduce_sum(rows, 1, keepdims=True) * rows * tf.reduce_max(rows, 0), 0)]
+    step, numbers = npu_shim.compile_step(graph, fetches, [x, n]), np.random.RandomState(1)
+    with tf.Session(graph=graph) as session:
+        for length in (3, 5, 1, 4, 2):
+            batch = {"x:0": numbers.randint(1, 9, (6, 3)), "n:0": length}
+            np.testing.assert_allclose(step(batch)[0], session.run(fetches[0], batch), 1e-4)
+
+
+def test_each_batch_that_xla_makes_a_length_of_is_looked_at():
+    """Regression: only the first one was. XLA computes the length from the batch when it compiles, for each batch."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [6, 3], "x")
+        rows = x[tf.reduce_sum(tf.cast(x[:, 0] > 4.0, tf.int32)) :]
+        fetches = [tf.reduce_sum(tf.reduce_sum(rows, 1, keepdims=True) * rows * tf.reduce_max(rows, 0), 0)]
+    step = npu_shim.compile_step(graph, fetches, [x])
+    batch = np.array([[6, 1, 2], [5, 2, 3], [1, 3, 4], [2, 2, 1], [7, 3, 1], [1, 2, 5]])
+    with tf.Session(graph=graph) as session:
+        np.testing.assert_allclose(step({x: batch})[0], session.run(fetches[0], {x: batch}), 1e-4)
+    with pytest.raises(PlanError, match="gives one row or none"):
+        step({x: batch + [[0, 0, 0], [0, 0, 0], [4, 0, 0], [4, 0, 0], [0, 0, 0], [0, 0, 0]]})
+
+
 def test_rows_of_partitions_go_back_to_their_places():
     def build(ids, x):
         places = tf.dynamic_partition(tf.range(6), ids % 2, 2)
@@ -220,8 +259,8 @@ PARTS = {
 
 
 def counted(row, w):
-    """1 to 5, as the values say."""
-    return tf.cast(tf.reduce_sum(tf.cast(row > 4.0, tf.float32)) + 0.0 * tf.reduce_sum(w), tf.int32) % 5 + 1
+    """1 to 4, as the values say."""
+    return tf.cast(tf.reduce_sum(tf.cast(row > 4.0, tf.float32)) + 0.0 * tf.reduce_sum(w), tf.int32) % 4 + 1
 
 
 @pytest.mark.parametrize("name", ["slice", "tf.slice", "rest"])

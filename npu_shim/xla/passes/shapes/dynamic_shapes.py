@@ -31,7 +31,8 @@ from npu_shim.xla.passes.subgraphs import SET_ROWS
 
 UNIQUE = ("Unique", "UniqueV2")
 ALL_ROWS = "XlaRemoveDynamicDimensionSize"  # includes the padding
-SOURCES = frozenset(["DynamicPartition", "Where", *UNIQUE])
+WITH_COUNTS = ("UniqueWithCounts", "UniqueWithCountsV2")
+SOURCES = frozenset(["DynamicPartition", "Where", *UNIQUE, *WITH_COUNTS])
 # sources where the number of what they take is open -> the inputs that say it
 TAKING = {"Slice": (1, 2), "StridedSlice": (1, 2), "TopKV2": (1,)}
 OPENING = SOURCES.union(TAKING)  # ops that make open sizes by themselves

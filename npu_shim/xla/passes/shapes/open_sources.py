@@ -24,10 +24,9 @@ from npu_shim.xla.passes.legalize.facts import UNIQUE_HERE, Facts
 from npu_shim.xla.passes.legalize.ops import uniques
 from npu_shim.xla.passes.legalize.padding import HOLE
 from npu_shim.xla.passes.memory.rematerialization.apply import BARRIER
-from npu_shim.xla.passes.shapes.dynamic_shapes import ALL_ROWS, UNIQUE, View
+from npu_shim.xla.passes.shapes.dynamic_shapes import ALL_ROWS, UNIQUE, WITH_COUNTS, View
 
 WHERE = "Where"
-WITH_COUNTS = ("UniqueWithCounts", "UniqueWithCountsV2")
 OPS = frozenset([WHERE, *UNIQUE, *WITH_COUNTS])
 SCOPE, MASK, COUNTED = "/open/", "mask", "/counted/"
 

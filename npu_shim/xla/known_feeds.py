@@ -1,0 +1,79 @@
+"""Feeds that say sizes: a step with tensors of open size is compiled for their values, which makes the sizes known.
+
+    rows = x[:n]     for an n that is fed     becomes, for n = 3,     rows = x[:3]
+
+TensorFlow's XLA makes constants of such feeds anyhow, and compiles the step again for each value; but what it is given
+before that was made for any n.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Mapping
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.graph import arguments
+from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.xla.passes.shapes.compile_time import SHAPES
+from npu_shim.xla.passes.shapes.open_counts import SIZES
+
+KNOWN = "/known"  # suffix of a feed whose value is part of the program
+
+
+def lengths(prepared: Any) -> list[str]:
+    """Returns the names of the Placeholders of integers that sizes are computed of, where nothing else is needed.
+
+    Args:
+        prepared: `step_function.Prepared`.
+    """
+    nodes = {node.name: node for node in prepared.graph_def.node}
+    named: set[str] = set()
+    for node in prepared.graph_def.node:
+        given = arguments.data(node) if node.op in SIZES else []
+        for number in SIZES.get(node.op, ()):
+            named.update(_feeds(given[number], nodes, prepared.feeds) if number < len(given) else ())
+    return [name for name in prepared.feeds if name in named]
+
+
+def _feeds(text: str, nodes: Mapping[str, Any], feeds: Mapping[str, Any]) -> set[str]:
+    """The feeds that determine a tensor, besides constants and shapes; empty where something else does."""
+    pending, seen, named = [source_of(text)], set(), set()
+    while pending:
+        node = nodes[pending.pop()]
+        if node.name in seen:
+            continue
+        seen.add(node.name)
+        taken = list(map(source_of, arguments.data(node)))
+        if node.name in feeds and feeds[node.name].dtype.is_integer:
+            named.add(node.name)
+        elif node.op != "Const" and not taken:
+            return set()
+        elif node.op not in SHAPES:
+            pending += taken
+    return named
+
+
+def known(prepared: Any, values: Mapping[str, Any]) -> Any:
+    """Returns a `step_function.Prepared` whose nodes take constants in place of feeds, which stay as they are.
+
+    Args:
+        prepared: without them; it is not changed.
+        values: name of a Placeholder -> np.ndarray.
+    """
+    graph_def = tf.GraphDef()
+    graph_def.CopyFrom(prepared.graph_def)
+    return replace(prepared, graph_def=with_constants(graph_def, values))
+
+
+def with_constants(graph_def: Any, values: Mapping[str, Any]) -> Any:
+    """Replaces feeds by constants in a GraphDef, in place, and returns it; values: name of a Placeholder -> value."""
+    for node in graph_def.node:
+        for number, text in enumerate(node.input):
+            if source_of(text) in values and text[0] != "^":
+                node.input[number] = source_of(text) + KNOWN
+    for name, value in values.items():
+        node = graph_def.node.add(name=name + KNOWN, op="Const")
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+        node.attr["dtype"].type = node.attr["value"].tensor.dtype
+    return graph_def
