@@ -259,8 +259,8 @@ class Running:
         if program is None:
             try:
                 program = self._made(shapes, {self._names[number]: arrays[number] for number in self._known})
-            except NotConstant:
-                if not self._knows_more():
+            except NotConstant as reason:
+                if not known_feeds.says_sizes(self._prepared, reason.node) or not self._knows_more():
                     raise
             if program is None or (program.may_be_open and self._knows_more()):
                 return self._loaded(arrays, shapes)

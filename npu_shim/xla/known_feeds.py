@@ -36,6 +36,11 @@ def lengths(prepared: Any) -> list[str]:
     return [name for name in prepared.feeds if name in named]
 
 
+def says_sizes(prepared: Any, name: str) -> bool:
+    """Whether a node of a Prepared has inputs that say sizes, which `lengths` may make known."""
+    return any(node.name == name and node.op in SIZES for node in prepared.graph_def.node)
+
+
 def _feeds(text: str, nodes: Mapping[str, Any], feeds: Mapping[str, Any]) -> set[str]:
     """The feeds that determine a tensor, besides constants and shapes; empty where something else does."""
     pending, seen, named = [source_of(text)], set(), set()
