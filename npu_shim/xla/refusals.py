@@ -25,11 +25,16 @@ SIZES = (
     "`constants`"
 )
 NO_KERNEL = "XLA has no kernel for it"
+UNBOUNDED = (
+    "it keeps a value of each iteration of a loop of version 2 for the gradient, and XLA must know how many: give "
+    "tf.while_loop its maximum_iterations"
+)
 EQUALLY_MANY = "two tensors have numbers of rows that depend on the data, and XLA cannot tell that these are equal"
 OPEN = re.compile(r"Input (\d+) to node `(?:\S*?step/)?([^\s`]+)` with op \S+ must be a compile-time constant")
 REASONS = (  # pattern of TensorFlow's text -> what it means
     (re.compile(r"No registered '(\w+)' OpKernel for \S+ devices"), NO_KERNEL),
     (re.compile(r"must be a compile-time constant"), SIZES),
+    (re.compile(r"requires a fixed tensor list size"), UNBOUNDED),
     (re.compile(r"Fail to proof the equality of two dimensions"), EQUALLY_MANY),
 )
 

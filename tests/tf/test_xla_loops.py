@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
+from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.xla.passes.shapes import trip_counts
 
@@ -268,3 +270,12 @@ def test_a_loop_on_a_side_that_data_decide_is_named_with_the_way_out():
     step = npu_shim.compile_step(graph, fetches, ["x", "p"], initializer="init")
     with pytest.raises(npu_shim.PlanError, match=r"stands in a tf.cond, .* its predicate 'p', .*`constants`"):
         step({"x:0": np.ones(3, "f"), "p:0": True})
+
+
+def test_a_loop_of_version_2_without_a_maximum_is_named_with_the_way_out():
+    """Regression: XLA's own words, of a tensor list."""
+    with sessions.control_flow(2), tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], "x")
+        gradient = tf.gradients(loop(tf.square, x), x)[0]
+    with pytest.raises(PlanError, match=r"keeps a value of each iteration .* give tf.while_loop its max"):
+        npu_shim.compile_step(graph, [gradient], [x])({x: np.ones(4)})
