@@ -10,8 +10,8 @@ from npu_shim.session import lines
 
 KEY, MOST = "npu_shim_programs", 16
 MANY = (
-    "compile_step was fed more than %d sets of shapes and lengths: each further one takes the place of the one that was "
-    "used least recently, which is compiled again when it comes back; pad to fewer, or allow more (%s)"
+    "compile_step was fed more than %d sets of shapes and lengths: each further one takes the place of the one that "
+    "was used least recently, which is compiled again when it comes back; pad to fewer, or allow more (%s)"
 )
 
 
