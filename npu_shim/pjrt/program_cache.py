@@ -2,9 +2,10 @@
 
     lowered program, releases, device, settings  ->  hash  ->  FOLDER/HASH.program
 
-A file appears whole or not at all and begins with its checksum; what is damaged or does not load is made anew and
-replaced. (JAX has a cache of its own, jax_compilation_cache_dir: it is a setting of the whole process, which belongs to
-the script, its files are written in place, and a damaged one stays.)
+A file appears whole or not at all and begins with a checksum of its name and content; what is damaged, was written
+under another name, or does not load is made anew and replaced. (JAX has a cache of its own, jax_compilation_cache_dir:
+it is a setting of the whole process, which belongs to the script, its files are written in place, and a damaged one
+stays.)
 
 Who loads a program runs its code, so files of other users are left alone.
 """
@@ -20,7 +21,7 @@ from npu_shim.pjrt import atomic_write, jax_compat
 from npu_shim.rewriter.errors import ConfigError
 
 KEY, VARIABLE = "npu_shim_xla_cache", "NPU_SHIM_XLA_CACHE"
-MARK = b"npu_shim program 1\n"  # the first bytes of a file
+MARK = b"npu_shim program 2\n"  # the first bytes of a file
 SUFFIX = ".program"
 
 
@@ -87,7 +88,7 @@ def read(cache: str, name: str) -> bytes:
         if owner not in (os.getuid(), 0):
             raise ConfigError("it belongs to another user (%d)" % owner)
         mark, checksum, content = f.read(len(MARK)), f.read(hashlib.sha256().digest_size), f.read()
-    if mark != MARK or hashlib.sha256(content).digest() != checksum:
+    if mark != MARK or _checksum(name, content) != checksum:
         raise ConfigError("it is damaged")
     return content
 
@@ -100,8 +101,12 @@ def write(cache: str, name: str, content: bytes) -> None:
     """
     os.makedirs(cache, mode=0o700, exist_ok=True)
     with atomic_write.file(os.path.join(cache, name)) as f:
-        f.write(MARK + hashlib.sha256(content).digest())
+        f.write(MARK + _checksum(name, content))
         f.write(content)
+
+
+def _checksum(name: str, content: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\0" + content).digest()
 
 
 def unusable(cache: str, name: str, reason: Exception) -> str:

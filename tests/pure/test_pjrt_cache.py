@@ -98,6 +98,19 @@ def test_a_damaged_file_is_said_and_replaced(step, cache, spoil, caplog):
     assert run(step, cache)[0]
 
 
+def test_a_file_of_another_program_is_not_loaded(step, cache, tmp_path, caplog):
+    """Regression: the other program ran."""
+    expected = run(step, cache)[1]
+    (name,) = os.listdir(cache)
+    run(exported(tmp_path / "other", rate=0.25), cache)
+    (other,) = set(os.listdir(cache)) - {name}
+    os.replace(os.path.join(cache, other), os.path.join(cache, name))
+    is_old, actual = run(step, cache)
+    assert not is_old
+    assert "it is damaged" in said(caplog)[0]
+    np.testing.assert_array_equal(actual[2], expected[2])
+
+
 def said(caplog):
     return [record.getMessage().replace("npu_shim: ", "", 1) for record in caplog.records if record.name == "npu_shim"]
 
@@ -105,10 +118,7 @@ def said(caplog):
 def test_a_whole_file_that_is_no_program_is_said_and_replaced(step, cache, caplog):
     run(step, cache)
     (name,) = os.listdir(cache)
-    path = os.path.join(cache, name)
-    content = b"no pickle"
-    with open(path, "wb") as f:
-        f.write(program_cache.MARK + program_cache.hashlib.sha256(content).digest() + content)
+    program_cache.write(cache, name, b"no pickle")
     assert not run(step, cache)[0]
     assert "it holds no program" in said(caplog)[0]
     assert run(step, cache)[0]
