@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import subprocess
 import sys
 
@@ -12,6 +13,8 @@ import npu_shim  # noqa: F401 - switches oneDNN on, before TensorFlow is importe
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # as the command does, which some tests call in this process
 os.environ.setdefault("NPU_SHIM_VERIFY", "each")  # a pass that breaks a graph is named, also where a later one fixes it
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as where a shell has started the tests with "&"
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 SEED = "--seed"
 ADVICE = """\
 Run the file by itself: scripts/test TEST_FILE. If it passes there, the order matters: give the --seed of this run.

@@ -125,8 +125,19 @@ def test_sigterm_leaves_nothing_of_a_build(cache, answer, monkeypatch, tmp_path)
     os.kill(child, signal.SIGTERM)
     assert status_of(child) == -signal.SIGTERM
     assert [path.name for path in cache.iterdir()] == ["lock"]
-    with pytest.raises(ProcessLookupError):
-        os.kill(compiler, 0)
+    assert is_gone(compiler)
+
+
+def is_gone(process):
+    """Whether a process ends; on a busy machine it is a zombie for a while."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def test_what_sigkill_leaves_of_a_build_the_next_one_removes(cache, answer, monkeypatch, tmp_path):
