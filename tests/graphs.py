@@ -165,3 +165,14 @@ def shown(plan):
 def _slot_name(decision):
     index = "" if decision.slot.index is None else decision.slot.index
     return "%s.%s%s" % (decision.node, decision.slot.attr, index)
+
+
+def after(rewrite, graph_def, *args, **kwargs):
+    """The GraphDef that a pass makes, which changes a module in place; the same object where it changes nothing."""
+    from npu_shim.rewriter.ir import graphdef
+    from npu_shim.rewriter.ir.module import Module
+
+    module = Module()
+    graphdef.replace(module, graph_def)
+    rewrite(module, *args, **kwargs)
+    return graphdef.write(module)

@@ -1,9 +1,9 @@
 """The passes of a session's graph, behind the rewriter: one list, in the order in which they run.
 
-    GraphDef of the rewriter --pass--> GraphDef --pass--> ... --> the session
-                               check              check
+    the rewriter's graph --pass--> module --pass--> module ... --> the session
+                            check            check
 
-Each result is compared with what its pass promises (passes/promises.py) before the next one runs. What follows is
+What a pass makes is compared with what it promises (passes/promises.py) before the next one runs. What follows is
 TensorFlow's own: its optimizers, and its clustering for XLA.
 """
 
@@ -15,6 +15,9 @@ from typing import Any, Callable, Sequence
 
 from npu_shim.distributed.collectives import call_fusion
 from npu_shim.distributed.job import ranks
+from npu_shim.rewriter.collector import without_collector
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.session import clusters
 from npu_shim.session.clusters import unchecked
 from npu_shim.session.observers import measures
@@ -55,33 +58,35 @@ class Pass:
 
     Attributes:
         name: of its promise.
-        run: takes a GraphDef, which it does not change, and the Run; returns a GraphDef, the same one for no change.
+        run: changes a Module in place; takes it and the Run.
         reason: why it stands where it does.
         applies: whether it has anything to do in a Run.
         checks: whether its result is checked here; False for what checks its parts by itself.
     """
 
     name: str
-    run: Callable[[Any, Run], Any]
+    run: Callable[[Module, Run], None]
     reason: str
     applies: Callable[[Run], bool] = lambda run: True
     checks: bool = True
 
 
-def _distinct_names(graph_def: Any, run: Run) -> Any:
+def _distinct_names(module: Module, run: Run) -> None:
     """Checked as if every node had its old name again."""
+    graph_def = graphdef.write(module)
     moved = {} if graph_def is run.given else kernel_names.distinct(run.given, graph_def)
-    if not moved:
-        return graph_def
-    renamed = kernel_names.renamed(graph_def, moved, run.asked)
-    promises.kept("kernel names", graph_def, kernel_names.undone(renamed, moved), run.asked)
-    return renamed
+    if moved:
+        kernel_names.rename(module, moved, run.asked)
+        promises.kept("kernel names", graph_def, kernel_names.undone(graphdef.write(module), moved), run.asked)
 
 
-def _clusters(graph_def: Any, run: Run) -> Any:
-    marked = clusters.mark(graph_def, run.keep, functools.partial(promises.kept, keep=run.keep))
-    unchecked.tell_of_clusters(marked, run.number)
-    return marked
+def _clusters(module: Module, run: Run) -> None:
+    clusters.mark(module, run.keep, functools.partial(promises.kept, keep=run.keep))
+    unchecked.tell_of_clusters(graphdef.write(module), run.number)
+
+
+def _measures(module: Module, run: Run) -> None:
+    graphdef.replace(module, measures.fuse(graphdef.write(module), run.keep, clusters.accelerator()))
 
 
 def _is_local(run: Run) -> bool:
@@ -97,24 +102,24 @@ PASSES = (
     ),
     Pass(
         "call fusion",
-        lambda graph_def, run: call_fusion.fused(graph_def),
+        lambda module, run: call_fusion.fuse(module),
         "on every rank, and on servers: ranks must fuse the same collectives",
     ),
     Pass(
         "measures",
-        lambda graph_def, run: measures.fuse(graph_def, run.keep, clusters.accelerator()),
+        _measures,
         "before clusters, which would take the ordinary ops that it replaces",
         _is_local,
     ),
     Pass(
         "channels",
-        lambda graph_def, run: channels.turn(graph_def, clusters.accelerator()),
+        lambda module, run: channels.turn(module, clusters.accelerator()),
         "before oneDNN's names: channels last, most ops have kernels of TensorFlow's own",
         _is_local,
     ),
     Pass(
         "oneDNN",
-        lambda graph_def, run: onednn.name_kernels(graph_def, clusters.accelerator()),
+        lambda module, run: onednn.name_kernels(module, clusters.accelerator()),
         "when the layout is decided",
         _is_local,
     ),
@@ -127,19 +132,20 @@ PASSES = (
     ),
     Pass(
         "rounding",
-        lambda graph_def, run: rounding.fuse_casts(graph_def, run.keep, clusters.accelerator()),
+        lambda module, run: rounding.fuse_casts(module, run.keep, clusters.accelerator()),
         "after clusters, which know a Cast, and not the op that takes the place of two",
         _is_local,
     ),
     Pass(
         "arrivals",
-        lambda graph_def, run: arrivals.marked(graph_def),
+        lambda module, run: arrivals.mark(module),
         "last: what stands before a collective must be what the collective waits for",
         lambda run: run.is_local and ranks.world_size() > 1,
     ),
 )
 
 
+@without_collector()
 def applied(graph_def: Any, run: Run) -> Any:
     """Returns what the passes make of a rewritten graph; the same object where none changes anything.
 
@@ -150,8 +156,14 @@ def applied(graph_def: Any, run: Run) -> Any:
     Raises:
         VerifyError: a pass has changed something else than it promises.
     """
+    module = Module()
+    graphdef.replace(module, graph_def)
     for step in PASSES:
         if step.applies(run):
-            result = step.run(graph_def, run)
-            graph_def = promises.kept(step.name, graph_def, result, run.keep) if step.checks else result
-    return graph_def
+            before, module.author = graphdef.write(module), step.name
+            step.run(module, run)
+            if step.checks:
+                promises.kept(step.name, before, graphdef.write(module), run.keep)
+    result = graphdef.write(module)
+    module.release()
+    return result

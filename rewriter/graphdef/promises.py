@@ -114,7 +114,7 @@ def _violations(promise: Promise, before: Any, after: Any, keep: frozenset[str])
 
 
 def _nodes_stay(promise: Promise, before: Any, after: Any, keep: frozenset[str], output: str) -> Iterator[str]:
-    graphs = Graphs({node.name: node for node in before}, {node.name: node for node in after}, output)
+    graphs = Graphs(_by_name(before, output), _by_name(after, output), output)
     if len(graphs.after) != len(after):
         yield "two nodes have one name"
     inserted: set[str] = set()
@@ -132,6 +132,18 @@ def _nodes_stay(promise: Promise, before: Any, after: Any, keep: frozenset[str],
     yield from ("'%s' (%s) is new" % (n, graphs.after[n].op) for n in graphs.after.keys() - graphs.before - inserted)
     gone = graphs.before.keys() - graphs.after
     yield from ("'%s' (%s) is gone" % (name, graphs.before[name].op) for name in gone - removed | gone & keep)
+
+
+def _by_name(nodes: Any, output: str) -> dict[str, Any]:
+    """Name -> node, which reads "x" where it read "x:0": one tensor, and a pass may write the one for the other."""
+    return {node.name: node if output or ":0" not in " ".join(node.input) else _plainly_read(node) for node in nodes}
+
+
+def _plainly_read(node: Any) -> Any:
+    plain = type(node)()
+    plain.CopyFrom(node)
+    plain.input[:] = [text[:-2] if text.endswith(":0") else text for text in node.input]
+    return plain
 
 
 def _missing(graphs: Graphs, node: Any) -> Iterator[str]:

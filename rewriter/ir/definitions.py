@@ -59,9 +59,14 @@ def _argument(proto: Any) -> Argument:
     return Argument(proto.name, proto.type, proto.type_attr, proto.number_attr, proto.type_list_attr, proto.is_ref)
 
 
+OURS: dict[str, Definition] = {}  # of ops that a library of ours adds to TensorFlow, entered where they are used
+
+
 @functools.lru_cache(maxsize=None)
 def registered(op: str) -> Definition | None:
-    """The Definition of an op of this TensorFlow, None if it has no such op."""
+    """The Definition of an op of this TensorFlow, or of OURS; None if there is no such op."""
+    if op in OURS:
+        return OURS[op]
     op_def = tf_internals.op_defs().get(op)
     return None if op_def is None else of_op_def(op_def)
 

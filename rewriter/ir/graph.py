@@ -9,7 +9,7 @@ the bytes that they were read from. Every change raises the graph's `version`, b
 from __future__ import annotations
 
 import itertools
-from typing import Any, Iterable, Iterator, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from .attributes import Attributes, DType
 
@@ -332,15 +332,17 @@ class Graph:
         kept = set(nodes)
         self.remove([node for node in self.nodes.values() if node not in kept])
 
-    def rename(self, node: Node, name: str) -> None:
-        """Gives a node another name, and its place; ValueError if the name is taken."""
-        if name in self:
-            raise ValueError("the graph has a node '%s' already" % name)
+    def rename(self, names: Mapping[Node, str]) -> None:
+        """Gives nodes other names; each keeps its place. ValueError if a name is taken."""
+        for name in names.values():
+            if name in self:
+                raise ValueError("the graph has a node '%s' already" % name)
         nodes = list(self.nodes.values())
-        node.name = name
-        node.touch(FIELDS)
-        for user in node.users():
-            user.touch(INPUTS | CONTROLS)
+        for node, name in names.items():
+            node.name = name
+            node.touch(FIELDS)
+            for user in node.users():
+                user.touch(INPUTS | CONTROLS)
         self._nodes = {node.name: node for node in nodes}
 
     def sort(self) -> None:

@@ -83,6 +83,15 @@ class Module:
             return self.functions.signature(op)
         return self._known(op)
 
+    def graphs_with(self, is_asked: Callable[[str], bool]) -> Iterator[Graph]:
+        """The graph, and the bodies of functions with a node of such an op; none if there is no such node at all.
+
+        No other body is read for that.
+        """
+        if any(map(is_asked, self.ops())):
+            yield self.graph
+            yield from (self.functions[name] for name in self.functions if any(map(is_asked, self.functions.ops(name))))
+
     def ops(self) -> frozenset[str]:
         """The ops of the nodes of the graph and of all functions; nothing is read for that."""
         version, ops = self._ops
@@ -185,6 +194,10 @@ class Library:
         """The signature of a function, without its body."""
         entry = self._entries[name]
         return entry.signature if isinstance(entry, Function) else definitions.of_op_def(entry.signature)
+
+    def ops(self, name: str) -> set[str]:
+        """The ops of the nodes of a function, whose body is not read for that."""
+        return _ops_in(self._entries[name])
 
     def entries(self) -> list[Any]:
         """Of each function the Function if its body has been read, else the FunctionDef."""

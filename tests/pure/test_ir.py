@@ -473,15 +473,15 @@ def test_names_are_unique():
     graph = parsed("x:A x_:B").graph
     assert graph.free_name("x") == "x__"
     assert graph.free_name("y") == "y"
-    for change in (lambda: graph.add("x", "C"), lambda: graph.rename(graph["x_"], "x")):
+    for change in (lambda: graph.add("x", "C"), lambda: graph.rename({graph["x_"]: "x"})):
         with pytest.raises(ValueError, match="the graph has a node 'x' already"):
             change()
 
 
 def test_a_renamed_node_keeps_its_place_and_its_users_name_it():
     module = graphdef.read(message("a:A b:B(a, a:1) c:C(^b)"), known)
-    module.graph.rename(module.graph["b"], "new")
-    module.graph.rename(module.graph["a"], "first")
+    module.graph.rename({module.graph["b"]: "new"})
+    module.graph.rename({module.graph["a"]: "first"})
     assert text.show(graphdef.read(graphdef.write(module), known)) == "first:A\nnew:B(first, first:1)\nc:C(^new)\n"
 
 
@@ -502,7 +502,7 @@ def test_nodes_stand_where_they_are_put():
     graph.sort()
     assert [node.name for node in graph] == ["a", "a1", "a11", "a2", "b", "z"]
     assert graph.version == version
-    graph.rename(graph["a"], "y")
+    graph.rename({graph["a"]: "y"})
     graph.sort()
     assert [node.name for node in graph] == ["a1", "a11", "a2", "b", "y", "z"]
 
@@ -538,7 +538,7 @@ def test_every_change_raises_the_version():
         lambda: graph["x"].attrs.__setitem__("a", 1),
         lambda: graph["x"].attrs.__delitem__("a"),
         lambda: graph["y"].value.replace_by(graph["x"].value),
-        lambda: graph.rename(graph["w"], "v"),
+        lambda: graph.rename({graph["w"]: "v"}),
     ]
     for change in changes:
         version = graph.module.version

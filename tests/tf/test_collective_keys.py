@@ -7,12 +7,14 @@ import forked
 import pytest
 import tensorflow.compat.v1 as tf
 
+import graphs
 from npu_shim.distributed.collectives import call_fusion, keys, signature
 from npu_shim.distributed.job import cluster, ranks
 from npu_shim.distributed.launcher import layout
 from npu_shim.distributed.liveness import watch
 from npu_shim.distributed.liveness.progress import difference
 from npu_shim.rewriter.errors import ConfigError
+from npu_shim.session.passes import arrivals, promises
 
 
 def key_of(label):
@@ -101,7 +103,7 @@ def test_fused_calls_that_hash_alike_have_keys_of_their_own(monkeypatch):
         for name, fusion_id in (("a", 1), ("b", 1), ("c", 2), ("d", 2)):
             call_fusion.mark(cluster_sum(name), 2, fusion_id)
         for _ in range(2):  # the same graph again has the same keys
-            done = call_fusion.fused(graph.as_graph_def())
+            done = graphs.after(call_fusion.fuse, graph.as_graph_def())
             found = [node.attr["instance_key"].i for node in done.node if node.op == "CollectiveReduce"]
             assert len(found) == len(set(found)) == 2
 
@@ -137,3 +139,22 @@ def test_a_slow_run_is_a_warning_once(monkeypatch, caplog):
                 waiting._judge_progress(1, told, 1, number, None)
     assert len([line for line in caplog.messages if "lasts longer than" in line]) == 1, caplog.messages
     assert len([line for line in caplog.messages if "makes other runs" in line]) == 1, caplog.messages
+
+
+def test_a_collective_in_a_function_is_noted_there():
+    with tf.Graph().as_default() as graph:
+
+        @tf.function
+        def body(x):
+            return tf.raw_ops.CollectiveReduce(
+                input=tf.exp(x), group_size=2, group_key=7, instance_key=11, merge_op="Add", final_op="Id",
+                subdiv_offsets=[0],
+            )  # fmt: skip
+
+        body(tf.ones([3]))
+    graph_def = graph.as_graph_def()
+    done = promises.kept("arrivals", graph_def, graphs.after(arrivals.mark, graph_def))
+    (inside,) = (function.node_def for function in done.library.function)
+    arrival, reduced = (next(node for node in inside if node.op == op) for op in (arrivals.OP, "CollectiveReduce"))
+    assert [arrival.attr["key"].i, *reduced.input] == [11, arrival.name + ":y:0"]
+    assert graphs.after(arrivals.mark, done) is done

@@ -6,7 +6,8 @@ import sessions
 import tensorflow.compat.v1 as tf
 from sessions import config
 
-from npu_shim.session.passes import kernel_names
+import graphs
+from npu_shim.session.passes import kernel_names, promises
 
 NETWORK = """
 node { name: "seed" op: "Const" attr { key: "dtype" value { type: DT_INT32 } } }
@@ -28,12 +29,20 @@ def test_a_stateful_node_in_another_dtype_moves_with_all_that_names_it():
     before, after = graph(NETWORK), graph(NETWORK.replace("DT_FLOAT", "DT_HALF"))
     moved = kernel_names.distinct(before, after)
     assert moved == {"noise": "noise-in-float16"}
-    nodes = {node.name: node for node in kernel_names.renamed(after, moved).node}
+    nodes = {node.name: node for node in graphs.after(kernel_names.rename, after, moved).node}
     assert after == graph(NETWORK.replace("DT_FLOAT", "DT_HALF"))
     assert set(nodes) == {"seed", "noise-in-float16", "relu", "late", "noisy"}
     assert list(nodes["late"].input) == ["^noise-in-float16", "^relu"]
     assert list(nodes["late"].attr["_class"].list.s) == [b"loc:@noise-in-float16", b"loc:@relu"]
-    assert [nodes[name].input[0] for name in ("relu", "noisy")] == ["noise-in-float16", "noise-in-float16:0"]
+    assert [nodes[name].input[0] for name in ("relu", "noisy")] == ["noise-in-float16"] * 2
+
+
+def test_what_reads_the_first_output_by_its_number_is_as_it_was():
+    """Regression: "noise:0" became "noise", which was a difference that nobody had promised."""
+    after = graph(NETWORK.replace("DT_FLOAT", "DT_HALF"))
+    moved = kernel_names.distinct(graph(NETWORK), after)
+    back = kernel_names.undone(graphs.after(kernel_names.rename, after, moved), moved)
+    assert promises.kept("kernel names", after, back) is back
 
 
 def test_a_name_that_is_taken_is_not_taken_again():

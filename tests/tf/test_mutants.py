@@ -10,6 +10,7 @@ import reference_material
 import sessions
 import tensorflow.compat.v1 as tf
 
+import graphs
 import npu_shim
 from npu_shim import loss_scale
 from npu_shim.distributed.collectives import call_fusion, keys
@@ -137,13 +138,13 @@ def lowered(name):
 
 def of_rounding():
     graph_def, keep = lowered("lstm_lm_train")
-    return graph_def, rounding.fuse_casts(graph_def, keep), keep
+    return graph_def, graphs.after(rounding.fuse_casts, graph_def, keep), keep
 
 
 def of_clusters():
     graph_def, keep = lowered("resnet50_ref_train")
     seen = {}
-    clusters.mark(graph_def, keep, lambda name, before, after: seen.update({name: (before, after)}))
+    graphs.after(clusters.mark, graph_def, keep, lambda name, before, after: seen.update({name: (before, after)}))
     return (*seen["clusters"], keep)
 
 
@@ -178,12 +179,12 @@ def collectives():
 
 def of_call_fusion():
     graph_def, keep = built(collectives)
-    return graph_def, call_fusion.fused(graph_def), keep
+    return graph_def, graphs.after(call_fusion.fuse, graph_def), keep
 
 
 def of_arrivals():
     graph_def, keep = built(collectives)
-    return graph_def, arrivals.marked(graph_def), keep
+    return graph_def, graphs.after(arrivals.mark, graph_def), keep
 
 
 def pools():
@@ -196,12 +197,12 @@ def pools():
 
 def of_channels():
     graph_def, keep = built(pools)
-    return graph_def, channels.turn(graph_def), keep
+    return graph_def, graphs.after(channels.turn, graph_def), keep
 
 
 def of_onednn():
     before, keep = of_channels()[1:]
-    return before, onednn.name_kernels(before), keep
+    return before, graphs.after(onednn.name_kernels, before), keep
 
 
 OF_PASSES = {
@@ -241,7 +242,12 @@ def conversions():
         scaled = loss_scale.LossScaleOptimizer(tf.train.AdamOptimizer(0.1), manager)
         train = scaled.minimize(tf.reduce_mean(tf.square(tf.matmul(x, w))), step)
     seen, keep = [], [train.name, "x"]
-    clusters.mark(graph.as_graph_def(), keep, lambda name, *pair: seen.append(pair) if name == "conditionals" else None)
+
+    def see(name, *pair):
+        if name == "conditionals":
+            seen.append(pair)
+
+    graphs.after(clusters.mark, graph.as_graph_def(), keep, see)
     return seen, keep
 
 
@@ -283,7 +289,7 @@ def test_every_mutant_of_renamed_kernels_is_refused():
         if "Random" in node.op:
             node.attr["dtype"].type = tf.float16.as_datatype_enum
     moved = kernel_names.distinct(given, before)
-    renamed = kernel_names.renamed(before, moved, [*keep, "random_uniform/RandomUniform"])
+    renamed = graphs.after(kernel_names.rename, before, moved, [*keep, "random_uniform/RandomUniform"])
     assert len(moved) == 2
 
     def check(mutant):

@@ -5,6 +5,7 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+import graphs
 from npu_shim.rewriter import tf_internals
 from npu_shim.session.passes import onednn
 
@@ -77,7 +78,7 @@ def off(monkeypatch):
     ],
 )
 def test_what_tensorflow_refuses_runs_by_onednn(off, op, dilation, named):
-    name_kernels = onednn.name_kernels(graph_of(op, dilation=dilation))
+    name_kernels = graphs.after(onednn.name_kernels, graph_of(op, dilation=dilation))
     assert sorted(node.op for node in name_kernels.node if node.op[0] == "_") == [
         onednn.PREFIX + each for each in named
     ]
@@ -98,7 +99,7 @@ LATE = "TensorFlow was imported before npu_shim"
 def test_a_line_says_that_it_is_off(off, monkeypatch, caplog, switch, dtype, words):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", switch)
     for _ in range(2):
-        onednn.name_kernels(graph_of("Conv2D", dtype))
+        graphs.after(onednn.name_kernels, graph_of("Conv2D", dtype))
     assert len(caplog.messages) == bool(words)
     assert all(word in caplog.messages[0] for word in words)
 
@@ -106,5 +107,5 @@ def test_a_line_says_that_it_is_off(off, monkeypatch, caplog, switch, dtype, wor
 def test_nothing_is_said_of_graphs_without_convolutions_and_where_it_is_on(monkeypatch, caplog):
     for is_on, graph_def in ((True, graph_of("Conv2D")), (False, tf.GraphDef())):
         monkeypatch.setattr(tf_internals, "onednn_is_on", lambda is_on=is_on: is_on)
-        assert onednn.name_kernels(graph_def) is graph_def
+        assert graphs.after(onednn.name_kernels, graph_def) is graph_def
     assert not caplog.messages

@@ -8,6 +8,7 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+import graphs
 from npu_bridge.npu_init import npu_scope
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.session.clusters import MARK, mark, marking, traps
@@ -67,7 +68,7 @@ def test_a_root_of_zero_whose_gradient_is_masked_gets_no_nan_but_that_of_a_varia
         gradient = tf.gradients(masked, x)[0]
         scaled = y * tf.rsqrt(tf.nn.moments(y, [0])[1] + 1e-3)
         tf.gradients(scaled, x)
-    marked = {node.op: node.attr[CLUSTER].b for node in mark(graph.as_graph_def()).node}
+    marked = {node.op: node.attr[CLUSTER].b for node in graphs.after(mark, graph.as_graph_def()).node}
 
     def computed(switch):
         with tf.Session(graph=graph, config=sessions.config(**dict(ON, npu_shim_xla=switch))) as session:
@@ -122,7 +123,7 @@ def test_a_scope_opts_out(monkeypatch):
         with npu_scope.without_npu_compile_scope():
             tf.exp(x, name="host")
         tf.exp(x, name="device")
-    marks = {node.name: node.attr[MARK].b for node in mark(graph.as_graph_def()).node if MARK in node.attr}
+    marks = {node.name: node.attr[MARK].b for node in graphs.after(mark, graph.as_graph_def()).node if MARK in node.attr}
     assert marks["device"] is True
     assert marks["host"] is False
 

@@ -10,6 +10,7 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+import graphs
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.tf_internals import op_defs
 from npu_shim.session.clusters import MARK, mark, marking, slow_ops
@@ -49,7 +50,7 @@ def separable():
 
 
 def marked(graph_def):
-    return {node.op for node in mark(graph_def).node if node.attr[MARK].b}
+    return {node.op for node in graphs.after(mark, graph_def).node if node.attr[MARK].b}
 
 
 def test_they_are_not_marked_on_a_cpu_and_are_on_a_gpu(separable, monkeypatch):

@@ -121,8 +121,11 @@ def collectives(asked: Asked) -> str:
     from npu_shim.distributed.collectives import call_fusion
     from npu_shim.engine import report as engine_report
     from npu_shim.options.ops import kernel_tables
+    from npu_shim.rewriter.ir import graphdef
 
-    counted = in_graph.counted(call_fusion.fused(asked.graph), asked.fetches)
+    module = graphdef.read(asked.graph)
+    call_fusion.fuse(module)
+    counted = in_graph.counted(graphdef.write(module), asked.fetches)
     programs = None
     if kernel_tables.compiles_steps():
         programs = engine_report.programs(asked.graph, asked.fetches, [tensor_of(name) for name in asked.feeds])

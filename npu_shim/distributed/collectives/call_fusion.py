@@ -4,7 +4,7 @@
 
 Each call is a collective of its own in the script's graph. `mark` notes which may be fused, as the vendor's arguments
 say: fusion=1 with all others, in buckets by bytes; fusion=2 with those of the same fusion_id; fusion=0 with none. When
-the graph is rewritten for a session, `fused` lays the inputs of a bucket end to end, reduces them once, and gives each
+the graph is rewritten for a session, `fuse` lays the inputs of a bucket end to end, reduces them once, and gives each
 call's node its part, under its own name.
 """
 
@@ -20,9 +20,9 @@ import tensorflow.compat.v1 as tf
 from npu_shim.distributed.collectives import buckets, keys
 from npu_shim.distributed.job import settings
 from npu_shim.rewriter.analysis import order
-from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.attributes import DType, decoded
 from npu_shim.rewriter.ir.graph import Node
+from npu_shim.rewriter.ir.module import Module
 
 MARK, SHAPE = "_npu_shim_fusion", "_npu_shim_fusion_shape"
 REDUCE = "CollectiveReduce"
@@ -46,12 +46,11 @@ def mark(reduced: tf.Tensor, fusion: int, fusion_id: int) -> None:
     op._set_attr(SHAPE, tf.AttrValue(shape=reduced.shape.as_proto()))
 
 
-def fused(graph_def: tf.GraphDef) -> tf.GraphDef:
-    """Returns the graph with its marked collectives fused, or the graph itself where there is nothing to fuse."""
-    if sum(MARK in node.attr for node in graph_def.node) < 2:
-        return graph_def
-    module = graphdef.read(graph_def)
-    marked = dict.fromkeys(node for node in module.graph if MARK in node.attrs)
+def fuse(module: Module) -> None:
+    """Fuses the marked collectives of a module's graph."""
+    if REDUCE not in module.ops():
+        return
+    marked = dict.fromkeys(node for node in module.graph if node.op == REDUCE and MARK in node.attrs)
     levels = _levels(module.graph, marked)
     groups: dict[tuple[Any, ...], list[Node]] = {}
     for node in sorted(marked, key=lambda node: -node.attrs["instance_key"]):
@@ -60,7 +59,6 @@ def fused(graph_def: tf.GraphDef) -> tf.GraphDef:
         for bucket in _buckets(nodes):
             if len(bucket) > 1:
                 _fuse(bucket)
-    return graphdef.write(module)
 
 
 def _kind(node):

@@ -27,6 +27,8 @@ from npu_shim.rewriter.errors import ConfigError, one_of
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
 from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import Node
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.session.clusters import conditionals, folded, moves, roots, slow_ops, traps
 
 LOG = logging.getLogger("npu_shim")
@@ -92,46 +94,36 @@ def accelerator() -> str:
     return "GPU" if tf.config.experimental.list_physical_devices("GPU") else "CPU"
 
 
+@without_collector()
 def mark(
-    graph_def: tf.GraphDef,
+    module: Module,
     keep: Iterable[str] = (),
     check: Callable[[str, tf.GraphDef, tf.GraphDef], Any] = lambda name, before, after: None,
-) -> tf.GraphDef:
-    """Returns a copy of a GraphDef with the accelerator's nodes marked, except traps and nodes that opted out.
+) -> None:
+    """Marks the accelerator's nodes, except traps and nodes that opted out.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef; it is not changed.
+        module: changed in place.
         keep: names of nodes or tensors that are fed, fetched or run.
-        check: called with the name of each pass in this one, and the graph before it and after it.
+        check: called with the name of each pass in this one, and the GraphDef before it and after it.
     """
-    functional, outside = _functional(graph_def, keep, check)
-    marked = tf.GraphDef()
-    marked.CopyFrom(functional)
-    for node in marked.node:
-        if OPT_OUT in node.attr or moves.MUST_COMPILE in node.attr:
-            node.attr[MARK].b = False
-        elif MARK not in node.attr:  # TensorFlow 1.15 takes what says nothing into the clusters of what is marked
-            compiled = node.attr[MARK].b = node.name not in outside
-            if compiled:
-                node.attr[OWN].b = True
-    check("clusters", functional, marked)
-    return marked
-
-
-@without_collector()
-def _functional(graph_def, keep, check):
-    """The GraphDef with functional conditionals, and the names of its nodes that stay out of clusters."""
-    module, target = graphdef.read(graph_def), accelerator()
+    target = accelerator()
     out = _left_out(module, target)
 
-    def stays_out(node):
+    def stays_out(node: Node) -> bool:
         opted_out = OPT_OUT in node.attrs or ROUNDED in node.attrs  # XLA would remove the rounding
         return opted_out or node.name in out or (device_type(node.device) or target) != target
 
     conditionals.to_functional(module, keep, stays_out, MINIMUM_OPS, check)
-    functional, outside = graphdef.write(module), {node.name for node in module.graph if stays_out(node)}
-    module.release()
-    return functional, outside
+    functional = graphdef.write(module)
+    for node in module.graph:
+        if OPT_OUT in node.attrs or moves.MUST_COMPILE in node.attrs:
+            node.attrs[MARK] = False
+        elif MARK not in node.attrs:  # TensorFlow 1.15 takes what says nothing into the clusters of what is marked
+            node.attrs[MARK] = not stays_out(node)
+            if node.attrs[MARK]:
+                node.attrs[OWN] = True
+    check("clusters", functional, graphdef.write(module))
 
 
 def _left_out(module, target):

@@ -9,31 +9,29 @@ one whose own input stands still (`distributed.watch`).
 
 from __future__ import annotations
 
-import tensorflow.compat.v1 as tf
-
 from npu_shim.distributed.collectives import in_graph, signature
 from npu_shim.distributed.liveness import progress
-from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir import definitions
+from npu_shim.rewriter.ir.definitions import Argument, Definition
+from npu_shim.rewriter.ir.graph import Graph, Node
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.session.native import loader
 
 OP = "NpuShimArrive"
+definitions.OURS[OP] = Definition(
+    name=OP,
+    inputs=(Argument("x", type_attr="T"),),
+    outputs=(Argument("y", type_attr="T"),),
+    attributes={"T": ("type", None, ()), "key": ("int", None, ())},
+    is_stateful=True,
+)
 _marked: dict[int, tuple[str, int]] = {}  # instance key -> (node, group's key) of the collectives that may run here
 
 
-def marked(graph_def: tf.GraphDef) -> tf.GraphDef:
-    """Returns the graph with NpuShimArrive before each collective; the same where there is no collective.
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef; it is not changed.
-    """
-    if not any(map(_is_collective, _all_nodes(graph_def))):
-        return graph_def
-    copy = tf.GraphDef()
-    copy.CopyFrom(graph_def)
-    _mark(copy.node, "")
-    for function in copy.library.function:
-        _mark(function.node_def, ":y:0")  # as functions name an output
-    return copy
+def mark(module: Module) -> None:
+    """Puts NpuShimArrive before each collective of a module."""
+    for graph in module.graphs_with(_is_collective):
+        _mark(graph)
 
 
 def noted() -> dict[int, progress.Arrival]:
@@ -42,31 +40,34 @@ def noted() -> dict[int, progress.Arrival]:
     return {key: progress.Arrival(*known, *come.get(key, (0, 0.0))) for key, known in list(_marked.items())}
 
 
-def _all_nodes(graph_def):
-    yield from graph_def.node
-    for function in graph_def.library.function:
-        yield from function.node_def
+def _is_collective(op: str) -> bool:
+    return op.startswith(in_graph.PREFIX)
 
 
-def _is_collective(node):
-    return node.op.startswith(in_graph.PREFIX) and bool(node.input) and not node.input[0].startswith("^")
-
-
-def _mark(nodes, output):
-    """Puts the op before the collectives of a graph or a function's body."""
-    constants = {node.name: node for node in nodes if node.op == "Const"}
-    arrivals = {node.name for node in nodes if node.op == OP}
-    for node in list(filter(_is_collective, nodes)):
-        if source_of(node.input[0]) in arrivals:  # TensorFlow's optimizers go round twice where nothing is lowered
+def _mark(graph: Graph) -> None:
+    for node in graph:
+        # TensorFlow's optimizers go round twice where nothing is lowered
+        if not _is_collective(node.op) or not node.inputs or node.inputs[0].node.op == OP:
             continue
-        key = signature.instance_of(node, constants)
+        key = _key(node, "instance_key")
         if key is not None:
-            _marked[key] = node.name, signature.group_of(node, constants)
-            added = nodes.add(name=node.name + "/npu_shim_arrive", op=OP, device=node.device)
-            added.attr["T"].CopyFrom(node.attr["T"])
-            added.attr["key"].i = key
-            waits = [text for text in node.input if text.startswith("^")]
-            added.input.extend([node.input[0], *waits])
-            rest = [text for text in node.input[1:] if not text.startswith("^")]
-            del node.input[:]
-            node.input.extend([added.name + output, *rest])
+            _marked[key] = node.name, _key(node, "group_key") or 0
+            _put_before(node, key)
+
+
+def _key(node: Node, name: str) -> int | None:
+    """A key of a collective, as `signature.instance_of`; None where the graph does not say."""
+    if name in node.attrs:
+        return int(node.attrs[name])
+    at = signature.INPUTS.get(node.op, {}).get(name)
+    source = None if at is None else node.inputs[at].node
+    return None if source is None or source.op != "Const" else int(source.attrs["value"].numbers()[0])
+
+
+def _put_before(node: Node, key: int) -> None:
+    attrs = {"T": node.attrs["T"], "key": key}
+    source, waits = node.inputs[0], node.controls
+    name = node.name + "/npu_shim_arrive"
+    arrival = node.graph.add(name, OP, [source], waits, attrs, node.device, origin=node)
+    node.set_input(0, arrival.value)
+    node.set_controls([])

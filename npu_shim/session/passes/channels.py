@@ -11,16 +11,18 @@ off or does not know their padding or dtype.
 
 from __future__ import annotations
 
-from typing import Any, Iterator, NamedTuple, Sequence
+from typing import Any, Container, Iterator, NamedTuple, Sequence
 
 import numpy as np
-import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph.arguments import source_of
-from npu_shim.rewriter.tables.dtypes import FLOAT32
+from npu_shim.rewriter.ir.attributes import Attributes, DType, Tensor
+from npu_shim.rewriter.ir.graph import Graph, Node, Value
+from npu_shim.rewriter.ir.module import Function, Module
+from npu_shim.rewriter.tables.dtypes import FLOAT32, NUMBERS
 from npu_shim.session.passes import rounding
 
+INT32 = DType(NUMBERS["int32"])
 LAST = {b"NCHW": b"NHWC", b"NCDHW": b"NDHWC"}
 BY_AXIS = ("strides", "dilations", "ksize")  # attributes with a number for each axis
 PADDINGS = "explicit_paddings"  # with two
@@ -51,110 +53,102 @@ POOLS = {
 TURNED = {**POOLS, **CONVOLUTIONS}
 
 
-def turn(graph_def: tf.GraphDef, accelerator: str = "CPU") -> tf.GraphDef:
-    """Returns a GraphDef that computes channels last what a CPU of this process cannot compute channels first.
+def turn(module: Module, accelerator: str = "CPU") -> None:
+    """Has channels last whatever a CPU of this process cannot compute channels first.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef; it is not changed, and returned if there is no such op.
+        module: changed in place.
         accelerator: device type of the nodes without a device.
     """
     runs_first = CONVOLUTIONS.keys() if tf_internals.onednn_is_on() else ()
 
-    def is_first(node: tf.NodeDef) -> bool:
-        first = node.op in TURNED and node.attr["data_format"].s in LAST and not is_compiled(node)
-        refused = node.op not in runs_first or has_given_padding(node) or node.attr["T"].type != FLOAT32
-        return first and refused and rounding.runs_here(node, accelerator)
+    def is_first(node: Node) -> bool:
+        first = node.op in TURNED and node.attrs.get("data_format") in LAST and not is_compiled(node.attrs)
+        if not first or not rounding.runs_here(node, accelerator):
+            return False
+        return node.op not in runs_first or has_given_padding(node) or node.attrs["T"] != FLOAT32
 
-    if not any(is_first(node) for body, _ in bodies(graph_def) for node in body):
-        return graph_def
-    copy = tf.GraphDef()
-    copy.CopyFrom(graph_def)
-    for body, is_main in bodies(copy):
-        for node in [node for node in body if is_first(node)]:
-            _Turning(body, node, is_main).turn(TURNED[node.op])
-    return copy
+    for graph in bodies(module, TURNED):
+        for node in filter(is_first, graph):
+            _Turning(node).turn(TURNED[node.op])
 
 
-def bodies(graph_def: tf.GraphDef) -> Iterator[tuple[Any, bool]]:
-    """(nodes, whether they are the graph's own): of the graph, and of its functions but for what XLA compiles."""
-    yield graph_def.node, True
-    for function in graph_def.library.function:
-        if not is_compiled(function):
-            yield function.node_def, False
+def bodies(module: Module, ops: Container[str]) -> Iterator[Graph]:
+    """The graph, and its functions with one of the ops, but for what XLA compiles."""
+    for graph in module.graphs_with(lambda op: op in ops):
+        if not (isinstance(graph, Function) and graph.proto is not None and is_compiled(graph.proto.attr)):
+            yield graph
 
 
-def is_compiled(owner: Any) -> bool:
-    """Whether XLA compiles a node or a function in any case, by the names of its ops."""
-    return any(name in owner.attr for name in COMPILED)
+def is_compiled(attributes: Any) -> bool:
+    """Whether XLA compiles a node or a function in any case, by its attributes."""
+    return any(name in attributes for name in COMPILED)
 
 
-def has_given_padding(node: tf.NodeDef) -> bool:
+def has_given_padding(node: Node) -> bool:
     """Whether the padding of a convolution is a list of numbers, which oneDNN's gradients do not run."""
-    return node.attr["padding"].s == b"EXPLICIT"
+    return bool(node.attrs["padding"] == b"EXPLICIT")
 
 
 class _Turning:
-    """Turns one node; what is added is written behind the nodes of its body."""
+    """Turns one node; what is added stands behind the nodes of its graph."""
 
-    def __init__(self, body, node, is_main):
-        self._body, self._node, self._is_main = body, node, is_main
-        self._name = node.name
-        self._to = [0, *range(2, len(node.attr["data_format"].s)), 1]
+    def __init__(self, node: Node) -> None:
+        self._node, self._graph = node, node.graph
+        self._to = (0, *range(2, len(node.attrs["data_format"])), 1)
         # a constant of a loop belongs to the loop, and a function has none of version 1
-        self._waits = ["^" + source_of(node.input[0])] if is_main else []
+        self._waits = [] if isinstance(node.graph, Function) else [node.inputs[0].node]
 
-    def turn(self, turned):
-        node, to = self._node, self._to
+    def turn(self, turned: Turned) -> None:
+        node, inputs = self._node, list(self._node.inputs)
         for k in turned.images:
-            node.input[k] = self._transposed("image_%d" % k, node.input[k], to)
+            inputs[k] = self._transposed("image_%d" % k, inputs[k], self._to)
         for k in turned.shapes:
-            node.input[k] = self._gathered("shape_%d" % k, node.input[k])
-        node.attr["data_format"].s = LAST[node.attr["data_format"].s]
-        for name in BY_AXIS:
-            if name in node.attr:
-                numbers = node.attr[name].list.i
-                numbers[:] = [numbers[axis] for axis in to]
-        pads = node.attr[PADDINGS].list.i if PADDINGS in node.attr else []
-        if pads:
-            pads[:] = [pads[2 * axis + side] for axis in to for side in (0, 1)]
+            inputs[k] = self._gathered("shape_%d" % k, inputs[k])
         if turned.gives:
-            self._turn_back()
+            name, attrs = node.name + "/channels_last", dict(node.attrs.items())
+            node = self._graph.add(name, node.op, inputs, node.controls, attrs, node.device, origin=node)
+            self._turn_back(node.value)
+        else:
+            node.set_inputs(inputs)
+        self._reorder(node.attrs)
 
-    def _turn_back(self):
-        """Lets an Identity have the node's name: where a function reads it, its result is called as the node's."""
-        node, name = self._node, self._node.name
-        node.name = name + "/channels_last"
-        back = np.argsort(self._to).tolist()
-        first = self._transposed("back", node.name if self._is_main else node.name + ":output:0", back)
-        given = self._add("Identity", "", [first], T=node.attr["T"])
-        given.name = name
-        for key, value in node.attr.items():
-            if key.startswith("_"):
-                given.attr[key].CopyFrom(value)
+    def _reorder(self, attrs: Attributes) -> None:
+        attrs["data_format"] = LAST[attrs["data_format"]]
+        for name in BY_AXIS:
+            if name in attrs:
+                attrs[name] = tuple(attrs[name][axis] for axis in self._to)
+        pads = attrs.get(PADDINGS)
+        if pads:
+            attrs[PADDINGS] = tuple(pads[2 * axis + side] for axis in self._to for side in (0, 1))
 
-    def _transposed(self, name, source, axes):
-        axes = self._constant(name + "_axes", axes)
-        node = self._add("Transpose", name, [source, axes], T=self._node.attr["T"], Tperm=tf.int32)
-        return self._output(node, "y")
-
-    def _gathered(self, name, source):
-        axes = self._constant(name + "_axes", self._to)
-        kind = self._node.attr.get("Tshape", tf.int32)
-        node = self._add("Gather", name, [source, axes], Tparams=kind, Tindices=tf.int32)
-        node.attr["validate_indices"].b = True  # TensorFlow 1.15 fills in no defaults here
-        return self._output(node, "output")
-
-    def _constant(self, name, values):
-        node = self._add("Const", name, self._waits, dtype=tf.int32)
-        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(values, tf.int32))
-        return self._output(node, "output")
-
-    def _add(self, op, name, inputs, **types):
+    def _turn_back(self, turned: Value) -> None:
+        """Makes the node an Identity: where a function reads it, its result is called as the node's."""
         node = self._node
-        added = self._body.add(op=op, name="%s/channels_last_%s" % (self._name, name), input=inputs, device=node.device)
-        for key, kind in types.items():
-            added.attr[key].type = kind.type if isinstance(kind, tf.AttrValue) else kind.as_datatype_enum
-        return added
+        back = self._transposed("back", turned, np.argsort(self._to).tolist())
+        for name in node.attrs:
+            if name[0] != "_" and name != "T":
+                del node.attrs[name]
+        node.set_op("Identity")
+        node.set_inputs([back])
+        node.set_controls([])
 
-    def _output(self, node, argument):
-        return node.name if self._is_main else "%s:%s:0" % (node.name, argument)
+    def _transposed(self, name: str, source: Value, axes: Sequence[int]) -> Value:
+        inputs = [source, self._constant(name + "_axes", axes)]
+        return self._add("Transpose", name, inputs, {"T": self._node.attrs["T"], "Tperm": INT32})
+
+    def _gathered(self, name: str, source: Value) -> Value:
+        inputs = [source, self._constant(name + "_axes", self._to)]
+        attrs = {"Tparams": self._node.attrs.get("Tshape", INT32), "Tindices": INT32, "validate_indices": True}
+        return self._add("Gather", name, inputs, attrs)  # TensorFlow 1.15 fills in no defaults here
+
+    def _constant(self, name: str, axes: Sequence[int]) -> Value:
+        tensor = Tensor(INT32, (len(axes),), tuple(axes))
+        return self._add("Const", name, (), {"dtype": INT32, "value": tensor}, self._waits)
+
+    def _add(
+        self, op: str, name: str, inputs: Sequence[Value], attrs: dict[str, Any], controls: Sequence[Node] = ()
+    ) -> Value:
+        node = self._node
+        name = "%s/channels_last_%s" % (node.name, name)
+        return self._graph.add(name, op, inputs, controls, attrs, node.device, origin=node).value

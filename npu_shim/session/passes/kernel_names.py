@@ -15,6 +15,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.module import Module
 
 _LOCATION = b"loc:@"
 
@@ -42,26 +44,27 @@ def distinct(before: tf.GraphDef, after: tf.GraphDef) -> dict[str, str]:
     return moved
 
 
-def renamed(after: tf.GraphDef, moved: Mapping[str, str], asked: Iterable[str] = ()) -> tf.GraphDef:
-    """Returns a graph whose nodes have their new names.
+def rename(module: Module, moved: Mapping[str, str], asked: Iterable[str] = ()) -> None:
+    """Gives the nodes of a rewritten graph their new names.
 
     Args:
-        after: the rewritten tf.compat.v1.GraphDef; it is not changed.
+        module: changed in place.
         moved: what `distinct` returned.
         asked: names of what a run fetches, tensors and nodes.
     """
-    graph_def = tf.GraphDef()
-    graph_def.CopyFrom(after)
-    for node in graph_def.node:
-        _rewire(node, moved)
-    by_name = {node.name: node for node in graph_def.node}
+    graph = module.graph
+    graph.rename({graph[old]: new for old, new in moved.items()})
+    for node in graph:
+        places = node.attrs.get("_class", ())
+        if any(_moved_place(place, moved) != place for place in places):
+            node.attrs["_class"] = tuple(_moved_place(place, moved) for place in places)
     fetched = {source_of(name) for name in asked}
-    graph_def.node.extend([_under(old, by_name[new]) for old, new in moved.items() if old in fetched])
-    return graph_def
+    stands_for = {old: graphdef.written(graph[moved[old]], tf.NodeDef()) for old in moved if old in fetched}
+    graphdef.insert(graph, [_under(old, node) for old, node in stands_for.items()])
 
 
 def undone(after: tf.GraphDef, moved: Mapping[str, str]) -> tf.GraphDef:
-    """Returns a graph as it was before `renamed`.
+    """Returns a graph as it was before `rename`.
 
     Args:
         after: tf.compat.v1.GraphDef; it is not changed.
@@ -131,6 +134,10 @@ def _rewire(node: Any, moved: Mapping[str, str]) -> None:
         if name in moved:
             node.input[number] = text.replace(name, moved[name], 1)
     for number, place in enumerate(node.attr["_class"].list.s if "_class" in node.attr else ()):
-        name = place[len(_LOCATION) :].decode()
-        if place.startswith(_LOCATION) and name in moved:
-            node.attr["_class"].list.s[number] = _LOCATION + moved[name].encode()
+        node.attr["_class"].list.s[number] = _moved_place(place, moved)
+
+
+def _moved_place(place: bytes, moved: Mapping[str, str]) -> bytes:
+    """A location, by the new name of its node."""
+    name = place[len(_LOCATION) :].decode()
+    return _LOCATION + moved[name].encode() if place.startswith(_LOCATION) and name in moved else place

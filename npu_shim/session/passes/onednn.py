@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 from typing import Sequence
 
-import tensorflow.compat.v1 as tf
-
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.ir.graph import Node
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.tables.dtypes import FLOAT32, NUMBERS
 from npu_shim.session import lines
 from npu_shim.session.passes import channels, rounding
@@ -30,47 +30,43 @@ DILATED = frozenset([
 ])  # fmt: skip
 
 
-def name_kernels(graph_def: tf.GraphDef, accelerator: str = "CPU") -> tf.GraphDef:
-    """Returns a GraphDef whose convolutions run by oneDNN where they must; the same where TensorFlow sees to that.
+def name_kernels(module: Module, accelerator: str = "CPU") -> None:
+    """Lets convolutions run by oneDNN where they must; changes nothing where TensorFlow sees to that.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef; it is not changed.
+        module: changed in place.
         accelerator: device type of the nodes without a device.
     """
     if tf_internals.onednn_is_on():
-        return graph_def
-    bodies = [body for body, _ in channels.bodies(graph_def)]
-    _tell([node for body in bodies for node in body if _computes_here(node, accelerator)])
-
-    def is_ours(node: tf.NodeDef) -> bool:
-        refused = node.op in GRADIENTS or (node.op in DILATED and max(node.attr["dilations"].list.i, default=1) > 1)
-        if not refused or channels.is_compiled(node) or channels.has_given_padding(node):
-            return False
-        return node.attr["T"].type == FLOAT32 and _computes_here(node, accelerator)
-
-    if not any(is_ours(node) for body in bodies for node in body):
-        return graph_def
-    copy = tf.GraphDef()
-    copy.CopyFrom(graph_def)
-    for body, _ in channels.bodies(copy):
-        for node in filter(is_ours, body):
-            node.op = PREFIX + node.op
-            node.attr["_kernel"].s = LABEL
-    return copy
+        return
+    nodes = (node for graph in channels.bodies(module, channels.CONVOLUTIONS) for node in graph)
+    here = [node for node in nodes if _computes_here(node, accelerator)]
+    _tell(here)
+    for node in filter(_is_refused, here):
+        node.set_op(PREFIX + node.op)
+        node.attrs["_kernel"] = LABEL
 
 
-def _computes_here(node: tf.NodeDef, accelerator: str) -> bool:
+def _is_refused(node: Node) -> bool:
+    """Whether TensorFlow's own kernel refuses a convolution, or may."""
+    refused = node.op in GRADIENTS or (node.op in DILATED and max(node.attrs.get("dilations") or (), default=1) > 1)
+    if not refused or channels.is_compiled(node.attrs) or channels.has_given_padding(node):
+        return False
+    return bool(node.attrs["T"] == FLOAT32)
+
+
+def _computes_here(node: Node, accelerator: str) -> bool:
     """Whether a node is a convolution on a CPU of this process, for which oneDNN has a kernel."""
     is_known = node.op in channels.CONVOLUTIONS and PREFIX + node.op in tf_internals.op_defs()
     return is_known and rounding.runs_here(node, accelerator)
 
 
-def _tell(convolutions: Sequence[tf.NodeDef]) -> None:
+def _tell(convolutions: Sequence[Node]) -> None:
     """Says what is other than where oneDNN is on: once, and not of what the user has chosen and TensorFlow can run."""
     chosen = os.environ.get(SWITCH) == "0"
     because = "%s=0" % SWITCH if chosen else "TensorFlow was imported before npu_shim"
     way_out = "set %s=1 in the environment%s" % (SWITCH, "" if chosen else ", or import npu_shim first")
-    if any(node.attr["T"].type == NUMBERS["bfloat16"] and node.op in GRADIENTS | DILATED for node in convolutions):
+    if any(node.attrs["T"] == NUMBERS["bfloat16"] and node.op in GRADIENTS | DILATED for node in convolutions):
         what = "TensorFlow's own kernels refuse bfloat16 convolutions with dilation, and gradients of those with groups"
         lines.once("oneDNN is off (%s): %s; %s" % (because, what, way_out))
     elif convolutions and not chosen:

@@ -9,81 +9,73 @@ The op is defined in native/kernels.cc, so only sessions of processes that have 
 
 from __future__ import annotations
 
-import collections
-from typing import Iterable
-
-import tensorflow.compat.v1 as tf
+from typing import Any, Iterable
 
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
+from npu_shim.rewriter.ir.graph import Node
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.tables.dtypes import FLOAT32, LOW
 
 OP = "NpuShimRound"
 
 
-def fuse_casts(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: str = "CPU") -> tf.GraphDef:
-    """Returns a GraphDef in which one op replaces each pair of Casts that rounds on a CPU; the same if there is none.
+def fuse_casts(module: Module, keep: Iterable[str] = (), accelerator: str = "CPU") -> None:
+    """Replaces each pair of Casts that rounds on a CPU by one op.
 
     A Cast down with further readers stays beside the op.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef with the rewriter's marks; it is not changed.
+        module: with the rewriter's marks.
         keep: names of nodes or tensors that are fed, fetched or run.
         accelerator: device type of the nodes without a device.
     """
+    if "Cast" not in module.ops():
+        return
     kept = set(map(source_of, keep))
-    casts_down = (node for node in graph_def.node if _is_rounding_cast(node, "SrcT", "DstT", accelerator))
-    lowering = {node.name: node for node in casts_down}
-    casts_up = (node for node in graph_def.node if _is_rounding_cast(node, "DstT", "SrcT", accelerator))
     # a kept node may be fed: then its value is not what it computes
-    pairs = {
-        node.name: lowering[node.input[0]]
-        for node in casts_up
-        if node.input[0] in lowering and node.input[0] not in kept
-    }
-    if not pairs:
-        return graph_def
-    readers = _count_readers(graph_def)
-    for down in pairs.values():
-        readers[down.name] -= 1
-    result = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    unread = {down.name for down in pairs.values() if not readers[down.name]}
-    result.node.extend(_fuse_pair(node, pairs.get(node.name)) for node in graph_def.node if node.name not in unread)
-    return result
+    pairs = [
+        (node.inputs[0].node, node)
+        for node in module.graph
+        if _is_rounding_cast(node, "DstT", "SrcT", accelerator)
+        and _is_rounding_cast(node.inputs[0].node, "SrcT", "DstT", accelerator)
+        and node.inputs[0].node.name not in kept
+    ]
+    for down, up in pairs:
+        _fuse_pair(down, up)
+    if pairs:
+        lowered = dict.fromkeys(down for down, _ in pairs)
+        named = _locations(module)
+        module.graph.remove([down for down in lowered if down.name not in named and not any(down.users())])
 
 
-def _is_rounding_cast(node, wide, low, accelerator):
+def _is_rounding_cast(node: Node, wide: str, low: str, accelerator: str) -> bool:
     """Whether a node is a Cast that the rewriter marked, on a CPU of this process; `wide`, `low`: its attributes."""
-    if node.op != "Cast" or ROUNDED not in node.attr or node.attr["Truncate"].b:
+    if node.op != "Cast" or ROUNDED not in node.attrs or node.attrs.get("Truncate"):
         return False
-    return runs_here(node, accelerator) and node.attr[wide].type == FLOAT32 and node.attr[low].type in LOW
+    return runs_here(node, accelerator) and node.attrs[wide] == FLOAT32 and node.attrs[low] in LOW
 
 
-def runs_here(node: tf.NodeDef, accelerator: str) -> bool:
-    """Whether a node runs on a CPU of this process; `accelerator` as of `fuse_casts`."""
+def runs_here(node: Any, accelerator: str) -> bool:
+    """Whether a Node or NodeDef runs on a CPU of this process; `accelerator` as of `fuse_casts`."""
     here = "/job:" not in node.device or "/job:localhost/" in node.device
     return here and (device_type(node.device) or accelerator) == "CPU"
 
 
-def _count_readers(graph_def):
-    """Counts the references to each node: by inputs, control inputs and colocations."""
-    readers = collections.Counter()
-    for node in graph_def.node:
-        readers.update(map(source_of, node.input))
-        if "_class" in node.attr:
-            readers.update(text.decode().partition("@")[2] for text in node.attr["_class"].list.s)
-    return readers
+def _locations(module: Module) -> set[str]:
+    """Names of the nodes that others say they stand beside."""
+    locations = (node.attrs["_class"] for node in module.graph if "_class" in node.attrs)
+    return {text.decode().partition("@")[2] for texts in locations for text in texts}
 
 
-def _fuse_pair(up, down):
-    """Returns the op that replaces a Cast up and the Cast down that it reads; without `down` the Cast up itself."""
-    if down is None:
-        return up
-    node = tf.NodeDef(name=up.name, op=OP, device=up.device)
-    node.input.extend(dict.fromkeys([*down.input, *up.input[1:]]))
-    for key, value in up.attr.items():
-        if key.startswith("_"):
-            node.attr[key].CopyFrom(value)
-    node.attr["to"].type = up.attr["SrcT"].type
-    return node
+def _fuse_pair(down: Node, up: Node) -> None:
+    """Makes a Cast up the op that stands for it and the Cast down that it reads."""
+    low = up.attrs["SrcT"]
+    up.set_controls([*down.controls, *up.controls])
+    up.set_inputs(down.inputs)
+    up.set_op(OP)
+    for name in up.attrs:
+        if name[0] != "_":
+            del up.attrs[name]
+    up.attrs["to"] = low

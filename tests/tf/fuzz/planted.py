@@ -24,6 +24,7 @@ from npu_shim.checkpoint import assignments
 from npu_shim.loss_scale.managers.graph_ops import state_here
 from npu_shim.loss_scale.optimizers import accumulate, optimizer, sums, update_ops
 from npu_shim.loss_scale.optimizers.inner import run_if
+from npu_shim.rewriter.ir import graphdef
 from npu_shim.session.passes import promises, rounding
 from npu_shim.xla.passes.resources import writers
 
@@ -135,9 +136,9 @@ def _swapped_later():
     """A rewrite behind the rewriter exchanges operands, and nobody looks at what it promised."""
     real = rounding.fuse_casts
 
-    def fuse_casts(graph_def, keep, accelerator):
-        from_string = tf.GraphDef.FromString(real(graph_def, keep, accelerator).SerializeToString())
-        return _swap(from_string)
+    def fuse_casts(module, keep, accelerator):
+        real(module, keep, accelerator)
+        graphdef.replace(module, _swap(tf.GraphDef.FromString(graphdef.write(module).SerializeToString())))
 
     return _put((rounding, "fuse_casts", fuse_casts), (promises, "require_kept", lambda *_: None))()
 
