@@ -123,7 +123,8 @@ def test_a_scope_opts_out(monkeypatch):
         with npu_scope.without_npu_compile_scope():
             tf.exp(x, name="host")
         tf.exp(x, name="device")
-    marks = {node.name: node.attr[MARK].b for node in graphs.after(mark, graph.as_graph_def()).node if MARK in node.attr}
+    marked = graphs.after(mark, graph.as_graph_def())
+    marks = {node.name: node.attr[MARK].b for node in marked.node if MARK in node.attr}
     assert marks["device"] is True
     assert marks["host"] is False
 
