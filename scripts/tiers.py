@@ -27,7 +27,8 @@ AS_THE_REFERENCE = (
     "reference_reads", "saturation", "scopes_around_calls", "step_passes", "untaken_options", "xla_attention",
     "xla_conditionals", "xla_cpu_kernels", "xla_fetches", "xla_loops", "xla_legalize_bodies", "xla_legalize_ctc",
     "xla_legalize_lstm", "xla_legalize_steps", "xla_legalize_updates", "xla_legalize_values", "xla_dynamic_shapes",
-    "xla_references", "xla_resnet", "xla_if_conversion", "xla_slow_ops", "xla_writes",
+    "xla_open_bodies", "xla_references", "xla_resnet", "xla_if_conversion", "xla_slow_ops", "xla_unequal_branches",
+    "xla_writes",
 )  # fmt: skip
 
 

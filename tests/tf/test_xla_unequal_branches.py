@@ -51,7 +51,7 @@ def looked_up(way, use_resource):
 
 @pytest.mark.parametrize(
     ("way", "version", "use_resource"),
-    [(way, *kind) for way in LOOKUPS for kind in [(1, False), (2, True)] if kind[0] == 2 or way != "one_of_three"],
+    [("both", 1, False), ("outside_too", 1, False), *((way, 2, True) for way in LOOKUPS)],
 )
 def test_an_embedding_in_a_branch_is_trained_as_in_a_session(way, version, use_resource):
     """Regression: row 0 was taken for one of those that are looked up; every sparse update of two lookups was wrong."""
