@@ -7,7 +7,7 @@ there is no right reason. Every other node, edge, attribute, device and function
 
 from __future__ import annotations
 
-from typing import Any, Callable, FrozenSet, Iterable, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from ..errors import VerifyError
 from ..graph.arguments import source_of
@@ -114,17 +114,21 @@ def _violations(promise: Promise, before: Any, after: Any, keep: frozenset[str])
 
 
 def _nodes_stay(promise: Promise, before: Any, after: Any, keep: frozenset[str], output: str) -> Iterator[str]:
-    graphs = Graphs(_by_name(before, output), _by_name(after, output), output)
-    if len(graphs.after) != len(after):
+    by_name = dict if output else _Plain  # in a body "x:y:0" is the only name of a tensor
+    earlier = {node.name: node for node in before}
+    later = {node.name: node for node in after}
+    graphs = Graphs(by_name(earlier), by_name(later), output)
+    if len(later) != len(after):
         yield "two nodes have one name"
     inserted: set[str] = set()
     removed: set[str] = set()
-    for name, node in graphs.after.items():
-        was = graphs.before.get(name)
+    for name, node in later.items():
+        was = earlier.get(name)
         if was is not None and (was is not node and _bytes(was) != _bytes(node)):
-            explained = promise.explain(graphs, was, node)
+            was, now = graphs.before[name], graphs.after[name]
+            explained = Explained() if _bytes(was) == _bytes(now) else promise.explain(graphs, was, now)
             if explained is None:
-                yield _difference(was, node)
+                yield _difference(was, now)
                 continue
             inserted |= explained.inserted
             removed |= explained.removed
@@ -134,12 +138,22 @@ def _nodes_stay(promise: Promise, before: Any, after: Any, keep: frozenset[str],
     yield from ("'%s' (%s) is gone" % (name, graphs.before[name].op) for name in gone - removed | gone & keep)
 
 
-def _by_name(nodes: Any, output: str) -> dict[str, Any]:
-    """Name -> node, which reads "x" where it read "x:0": one tensor, and a pass may write the one for the other."""
-    return {node.name: node if output or ":0" not in " ".join(node.input) else _plainly_read(node) for node in nodes}
+class _Plain(Dict[str, Any]):
+    """Name -> node of a graph, which reads "x" where it read "x:0": one tensor, and a pass may write one for the other.
+
+    Few nodes are asked for: those that differ, and their neighbours.
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        return _plain_inputs(super().__getitem__(name))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return _plain_inputs(super().get(name)) if name in self else default
 
 
-def _plainly_read(node: Any) -> Any:
+def _plain_inputs(node: Any) -> Any:
+    if not any(text.endswith(":0") for text in node.input):
+        return node
     plain = type(node)()
     plain.CopyFrom(node)
     plain.input[:] = [text[:-2] if text.endswith(":0") else text for text in node.input]
