@@ -24,9 +24,9 @@ from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.session import lines
-from npu_shim.session.clusters import pruning
 from npu_shim.session.observers import trace
 from npu_shim.xla import refusals, step_function
+from npu_shim.xla.passes import pruning
 from npu_shim.xla.passes.legalize.site import ROWS, VALUE
 from npu_shim.xla.passes.resources import host_reports, random_ops, writers
 from npu_shim.xla.passes.shapes.compile_time import SHAPES

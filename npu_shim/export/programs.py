@@ -17,8 +17,7 @@ from npu_shim import __version__
 from npu_shim.export import step as export
 from npu_shim.pjrt import manifest, program_cache
 from npu_shim.pjrt.manifest import Manifest
-from npu_shim.session import lines
-from npu_shim.session.clusters import marking
+from npu_shim.session import devices, lines
 
 SUFFIX = ".hlo"
 LENGTH = struct.Struct("<q")  # of the Manifest, in front of it; the HLO follows
@@ -69,7 +68,7 @@ def _identity(step, float32_products):
     ]
     counts = export.plan_counts(step.plan), step.recomputation.counts(), step.attention.counts()
     flags = [os.environ.get(name, "") for name in ("TF_XLA_FLAGS", "XLA_FLAGS")]
-    settings = [tf.__version__, __version__, float32_products, marking.accelerator(), *flags]
+    settings = [tf.__version__, __version__, float32_products, devices.accelerator(), *flags]
     told = json.dumps([feeds, fetches, sorted(step.places.items()), state, counts, settings], default=str)
     digest = hashlib.sha256(told.encode("utf-8", "surrogateescape"))
     digest.update(step.graph_def.SerializeToString(deterministic=True))

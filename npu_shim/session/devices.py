@@ -21,6 +21,11 @@ def has_gpu() -> bool:
     return bool(tf.config.experimental.list_physical_devices("GPU"))
 
 
+def accelerator() -> str:
+    """Device type that training runs on: "GPU" if TensorFlow sees one, else "CPU"."""
+    return "GPU" if has_gpu() else "CPU"
+
+
 def softened(config: tf.ConfigProto | None) -> tf.ConfigProto | None:
     """Returns a session's config with which graphs that name GPUs run on the CPU where TensorFlow has no GPU.
 

@@ -18,7 +18,7 @@ from npu_shim.distributed.job import ranks
 from npu_shim.rewriter.collector import without_collector
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
-from npu_shim.session import clusters
+from npu_shim.session import clusters, devices
 from npu_shim.session.clusters import unchecked
 from npu_shim.session.observers import measures
 from npu_shim.session.passes import arrivals, channels, kernel_names, onednn, promises, rounding
@@ -86,7 +86,7 @@ def _clusters(module: Module, run: Run) -> None:
 
 
 def _measures(module: Module, run: Run) -> None:
-    graphdef.replace(module, measures.fuse(graphdef.write(module), run.keep, clusters.accelerator()))
+    graphdef.replace(module, measures.fuse(graphdef.write(module), run.keep, devices.accelerator()))
 
 
 def _is_local(run: Run) -> bool:
@@ -113,13 +113,13 @@ PASSES = (
     ),
     Pass(
         "channels",
-        lambda module, run: channels.turn(module, clusters.accelerator()),
+        lambda module, run: channels.turn(module, devices.accelerator()),
         "before oneDNN's names: channels last, most ops have kernels of TensorFlow's own",
         _is_local,
     ),
     Pass(
         "oneDNN",
-        lambda module, run: onednn.name_kernels(module, clusters.accelerator()),
+        lambda module, run: onednn.name_kernels(module, devices.accelerator()),
         "when the layout is decided",
         _is_local,
     ),
@@ -132,7 +132,7 @@ PASSES = (
     ),
     Pass(
         "rounding",
-        lambda module, run: rounding.fuse_casts(module, run.keep, clusters.accelerator()),
+        lambda module, run: rounding.fuse_casts(module, run.keep, devices.accelerator()),
         "after clusters, which know a Cast, and not the op that takes the place of two",
         _is_local,
     ),

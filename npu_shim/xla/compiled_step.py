@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest, one_of
-from npu_shim.session.clusters import marking
+from npu_shim.session import devices
 from npu_shim.xla import known_feeds, open_rows, recent, rewriting, step_checkpoint, step_function
 from npu_shim.xla.passes.legalize.site import NotConstant
 from npu_shim.xla.passes.resources import random_ops
@@ -76,7 +76,7 @@ def compile_step(
         source = source.initialized(initializer)
     most = rewriting.programs_of(source, options)
     wanted = list(fetches.values()) if isinstance(fetches, dict) else fetches
-    target = device or marking.accelerator()
+    target = device or devices.accelerator()
     prepared = step_function.prepare(source, wanted, feeds, constants, None, target, **options)
     run_one = running(prepared, iterations_per_loop, device, rewriting.cache_of(source, options), most)
     return CompiledStep(prepared, source, fetches, iterations_per_loop, run_one)
@@ -359,7 +359,7 @@ def compiled(step: step_function.StepFunction, count: int) -> Callable[..., Any]
 
 def _is_loop(step: step_function.StepFunction, count: int) -> bool:
     """Whether `count` steps are a loop on the device."""
-    return count > 1 and not (marking.accelerator() == "CPU" and has_convolutions(step.graph_def))
+    return count > 1 and not (devices.accelerator() == "CPU" and has_convolutions(step.graph_def))
 
 
 def has_convolutions(graph_def: Any) -> bool:

@@ -1,7 +1,7 @@
 """A training step of a TensorFlow 1 graph as one function of its feeds and of explicit, named state.
 
-    Graph, Session or GraphDef -> cut out (pruning.py) -> the passes of pipeline.py, and the precision plan between
-    them (rewriting.py) -> StepFunction
+    Graph, Session or GraphDef -> cut out (passes/pruning.py) -> the passes of pipeline.py, and the precision plan
+    between them (rewriting.py) -> StepFunction
 
 `compiled_step` runs it; export takes its HLO. The step has the graph's own control edges and no automatic ones, with
 one exception: a read that waits for no write runs before the writes (ordering.py).
@@ -25,8 +25,9 @@ from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.rewriter.ir.attributes import Shape
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.planner.decisions import Plan
-from npu_shim.session.clusters import pruning, unchecked
+from npu_shim.session.clusters import unchecked
 from npu_shim.xla import pipeline, rewriting, tracing
+from npu_shim.xla.passes import pruning
 from npu_shim.xla.passes.attention.report import Attention
 from npu_shim.xla.passes.memory.rematerialization.report import Recomputation
 from npu_shim.xla.passes.resources import random_ops, writers

@@ -6,12 +6,12 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer
-from npu_shim.session import clusters
+from npu_shim.session import devices
 
 
 @pytest.fixture(autouse=True)
 def gpu():
-    if clusters.accelerator() != "GPU":
+    if devices.accelerator() != "GPU":
         pytest.skip("TensorFlow sees no GPU here")
 
 

@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 import graphs
 from npu_bridge.npu_init import npu_scope
 from npu_shim.rewriter.ir import graphdef
+from npu_shim.session import devices
 from npu_shim.session.clusters import MARK, mark, marking, traps
 from npu_shim.session.interception import patch as npu_session
 
@@ -187,7 +188,7 @@ def test_few_shapes_are_not_said(patched, log):
 
 
 def test_the_cache_is_tensorflows_own_on_a_gpu(monkeypatch, tmp_path):
-    monkeypatch.setattr(marking, "accelerator", lambda: "GPU")
+    monkeypatch.setattr(devices, "accelerator", lambda: "GPU")
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_max_cluster_size=9")
     marking.configure({"npu_shim_xla": "on"})
     assert os.environ["TF_XLA_FLAGS"] == "--tf_xla_max_cluster_size=9"
@@ -200,7 +201,7 @@ def test_the_cache_is_tensorflows_own_on_a_gpu(monkeypatch, tmp_path):
 
 
 def test_the_cache_on_a_cpu_does_nothing_and_says_so(patched, log, monkeypatch, tmp_path):
-    monkeypatch.setattr(marking, "accelerator", lambda: "CPU")
+    monkeypatch.setattr(devices, "accelerator", lambda: "CPU")
     monkeypatch.setenv("TF_XLA_FLAGS", "")
     for _ in range(2):
         with tf.Graph().as_default():

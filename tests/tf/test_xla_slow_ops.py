@@ -13,7 +13,8 @@ import tensorflow.compat.v1 as tf
 import graphs
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.tf_internals import op_defs
-from npu_shim.session.clusters import MARK, mark, marking, slow_ops
+from npu_shim.session import devices
+from npu_shim.session.clusters import MARK, mark, slow_ops
 
 MEASURED = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "xla_ops.md"
 DEPTHWISE = "DepthwiseConv2dNative"
@@ -55,11 +56,11 @@ def marked(graph_def):
 
 def test_they_are_not_marked_on_a_cpu_and_are_on_a_gpu(separable, monkeypatch):
     slow = {DEPTHWISE, DEPTHWISE + "BackpropFilter", "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
-    monkeypatch.setattr(marking, "accelerator", lambda: "CPU")
+    monkeypatch.setattr(devices, "accelerator", lambda: "CPU")
     on_cpu = marked(separable.as_graph_def())
     assert not on_cpu & set(slow_ops.SLOW)
     assert {"Tanh", "Relu", "Sigmoid", "SigmoidGrad"} <= on_cpu
-    monkeypatch.setattr(marking, "accelerator", lambda: "GPU")
+    monkeypatch.setattr(devices, "accelerator", lambda: "GPU")
     assert slow | on_cpu <= marked(separable.as_graph_def())
 
 
@@ -92,7 +93,7 @@ def test_calls_of_functions_that_have_one_are_left_out_too():
 
 @pytest.mark.usefixtures("patched")
 def test_a_session_with_xla_runs_them_by_their_kernels(separable, monkeypatch):
-    monkeypatch.setattr(marking, "accelerator", lambda: "CPU")
+    monkeypatch.setattr(devices, "accelerator", lambda: "CPU")
     given = {"x:0": np.random.RandomState(1).normal(size=[2, 8, 8, 4])}
     ran = {}
     for switch in ("on", "off"):

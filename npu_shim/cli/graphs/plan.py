@@ -233,7 +233,7 @@ def names(text: str) -> list[str]:
 def device(wanted: str | None) -> str:
     """Returns one of `kernel_tables.DEVICES`: what is wanted, else what is here; ConfigError for another word."""
     from npu_shim.options.ops import kernel_tables
-    from npu_shim.session import clusters
+    from npu_shim.session import devices
 
-    chosen = (wanted or clusters.accelerator()).upper()
+    chosen = (wanted or devices.accelerator()).upper()
     return one_of(chosen, kernel_tables.DEVICES, "--device")

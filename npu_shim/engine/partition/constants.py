@@ -8,8 +8,8 @@ from typing import Any, Mapping, NamedTuple
 import numpy as np
 
 from npu_shim.rewriter.graph.arguments import source_of
-from npu_shim.session.clusters import pruning
 from npu_shim.xla import known_feeds
+from npu_shim.xla.passes import pruning
 from npu_shim.xla.passes.legalize.site import ROWS
 from npu_shim.xla.passes.resources import random_ops
 

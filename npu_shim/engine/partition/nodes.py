@@ -1,4 +1,8 @@
-"""The nodes of a run, as far as the cut depends on them, and walks over them. No TensorFlow."""
+"""The nodes of a run, as far as the cut depends on them, and walks over them. No TensorFlow.
+
+They are no graph of the IR, on purpose: a session asks for each run anew, of a graph that grows between runs. So a node
+is described once, by what never changes of it, and a run is a choice of descriptions without what is fed.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from npu_shim.session.clusters.marking import (
     MARK,
     MINIMUM_OPS,
     SWITCH,
-    accelerator,
     configure,
     log_clusters,
     mark,
@@ -12,6 +11,6 @@ from npu_shim.session.clusters.marking import (
 )
 
 __all__ = [
-    "MARK", "MINIMUM_OPS", "SWITCH", "accelerator", "log_clusters", "mark", "configure",
+    "MARK", "MINIMUM_OPS", "SWITCH", "log_clusters", "mark", "configure",
     "wanted",
 ]  # fmt: skip

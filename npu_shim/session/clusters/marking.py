@@ -29,6 +29,7 @@ from npu_shim.rewriter.graph.kernel_table import device_type
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Node
 from npu_shim.rewriter.ir.module import Module
+from npu_shim.session import devices
 from npu_shim.session.clusters import conditionals, folded, moves, roots, slow_ops, traps
 
 LOG = logging.getLogger("npu_shim")
@@ -52,7 +53,7 @@ def wanted(values: Mapping[str, Any]) -> bool:
     """
     switch = values.get("npu_shim_xla") or os.environ.get("NPU_SHIM_XLA") or "auto"
     one_of(switch, SWITCH, "NPU_SHIM_XLA")
-    return switch == "on" or (switch == "auto" and accelerator() == "GPU")
+    return switch == "on" or (switch == "auto" and devices.accelerator() == "GPU")
 
 
 def configure(values: Mapping[str, Any]) -> Shapes | None:
@@ -82,16 +83,10 @@ def configure(values: Mapping[str, Any]) -> Shapes | None:
 @functools.lru_cache(maxsize=None)
 def _set_program_cache(folder):
     flags = os.environ.get("TF_XLA_FLAGS", "")
-    if accelerator() != "GPU":
+    if devices.accelerator() != "GPU":
         LOG.warning("npu_shim: npu_shim_xla_cache keeps no clusters here: TensorFlow stores those of GPUs only")
     elif CACHE_FLAG not in flags:
         os.environ["TF_XLA_FLAGS"] = "%s %s=%s %s" % (flags, CACHE_FLAG, folder, CACHE_ON_GPU)
-
-
-@functools.lru_cache(maxsize=None)
-def accelerator() -> str:
-    """Device type that training runs on: "GPU" if TensorFlow sees one, else "CPU"."""
-    return "GPU" if tf.config.experimental.list_physical_devices("GPU") else "CPU"
 
 
 @without_collector()
@@ -107,7 +102,7 @@ def mark(
         keep: names of nodes or tensors that are fed, fetched or run.
         check: called with the name of each pass in this one, and the GraphDef before it and after it.
     """
-    target = accelerator()
+    target = devices.accelerator()
     out = _left_out(module, target)
 
     def stays_out(node: Node) -> bool:

@@ -1,107 +1,26 @@
 """Chooses the nodes that stay out of a session's XLA clusters, so that no cluster is recompiled for every batch.
 
-XLA compiles a cluster for the shapes of its inputs. A cluster must not hold ops that derive shapes from data:
-
-    i = Where(x)           as many rows as x has values: i is out, and so is what takes its shape from i
-    m = Range(0, Max(n))   XLA must know n when it compiles: a program for every n
-    y = Mul(loss, mask)    is in: it has the shape of `loss`, whatever the shape of `mask` depends on
-
-Strings are out as well. TensorFlow itself leaves out everything else that XLA cannot compile.
+XLA compiles a cluster for the shapes of its inputs. So a cluster must not hold ops that derive shapes from data, see
+rewriter/analysis/data_sizes.py. Strings are out as well. TensorFlow itself leaves out everything else that XLA cannot
+compile.
 """
 
 from __future__ import annotations
 
-import collections
 import functools
-from typing import Sequence
 
+from npu_shim.rewriter.analysis import data_sizes
 from npu_shim.rewriter.ir.attributes import DType
 from npu_shim.rewriter.ir.definitions import registered
-from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node
+from npu_shim.rewriter.ir.graph import Graph, Node
 
 STRING = 7  # tf.string
-# the sizes of their results are data
-DYNAMIC = frozenset([
-    "Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "ListDiff", "DynamicPartition",
-    "NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4", "NonMaxSuppressionV5",
-    "SparseSlice", "SparseFillEmptyRows", "SparseSegmentSumGradV2", "SparseSegmentMeanGradV2",
-    "SparseSegmentSqrtNGradV2",
-])  # fmt: skip
-SHAPE_OPS = frozenset(["Shape", "ShapeN", "Size", "Rank"])
-# op -> inputs that XLA must know when it compiles; they are the sizes of the result
-SIZES = {
-    "Range": (0, 1, 2), "Fill": (0,), "Reshape": (1,), "Tile": (1,), "BroadcastTo": (1,), "Pad": (1,), "PadV2": (1,),
-    "MirrorPad": (1,), "Slice": (2,), "StridedSlice": (1, 2, 3), "OneHot": (1,), "LinSpace": (2,), "ScatterNd": (2,),
-    "UnsortedSegmentSum": (2,), "UnsortedSegmentMax": (2,), "UnsortedSegmentMin": (2,), "UnsortedSegmentProd": (2,),
-    "RandomUniform": (0,), "RandomStandardNormal": (0,), "TruncatedNormal": (0,), "RandomUniformInt": (0,),
-    "TopKV2": (1,), "Conv2DBackpropInput": (0,), "Conv2DBackpropFilter": (1,),
-}  # fmt: skip
-# the result has the sizes that are given, not those of the other inputs
-RESIZES = frozenset([
-    *(op for op in SIZES if op not in ("Tile", "Pad", "PadV2", "MirrorPad", "StridedSlice", "TopKV2")),
-    "XlaRemoveDynamicDimensionSize",  # the most rows that there may be
-])  # fmt: skip
-# the result is a scalar, or has the sizes of a variable
-REDUCES = frozenset(["Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "L2Loss", "Size", "Rank"])
-# where a mask is combined with data, the result is assumed to have the sizes of the data
-BROADCASTS = frozenset([
-    "Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "Maximum", "Minimum", "Pow", "SquaredDifference",
-])  # fmt: skip
-ENDS = ("ResourceScatter", "ResourceSparseApply", "Scatter", "SparseApply", "SparseSegment")  # sparse updates
 
 
 def left_out(graph: Graph) -> set[str]:
     """Returns the names of the nodes of a graph that stay out of clusters."""
-    return {node.name for node in _Spread(graph).out}
-
-
-def sized_by_data(graph: Graph) -> frozenset[Node]:
-    """Returns the nodes of a graph that may give tensors whose sizes are data."""
-    return frozenset(_Spread(graph).dynamic)
-
-
-class _Spread:
-    """Propagates from the nodes whose values or sizes are data to those that depend on them."""
-
-    def __init__(self, graph: Graph) -> None:
-        # nodes whose values, and whose sizes, change from step to step
-        self._varying: set[Node] = set()
-        self.dynamic: set[Node] = set()
-        self.out = {node for node in graph if _has_strings(node)}
-        pending = collections.deque(graph)
-        while pending:
-            node = pending.popleft()
-            before = node in self._varying, node in self.dynamic
-            self._visit(node, [value.node for value in node.inputs])
-            if before != (node in self._varying, node in self.dynamic):
-                pending.extend(user for value in node.values() if value.index != CONTROL for user in value.users)
-
-    def _visit(self, node: Node, sources: Sequence[Node]) -> None:
-        sizes = SIZES.get(node.op, ())
-        is_sized_by_data = any(sources[k] in self._varying for k in sizes if k < len(sources))
-        takes_dynamic = not self.dynamic.isdisjoint(sources)
-        if is_sized_by_data or takes_dynamic or node.op in DYNAMIC:
-            self.out.add(node)
-        if self._is_varying(node.op, sources):
-            self._varying.add(node)
-        if node.op in DYNAMIC or is_sized_by_data or (takes_dynamic and self._keeps_sizes(node.op, sources)):
-            self.dynamic.add(node)
-
-    def _is_varying(self, op: str, sources: Sequence[Node]) -> bool:
-        if op in SHAPE_OPS:
-            return not self.dynamic.isdisjoint(sources)
-        if not sources:
-            return op != "Const"
-        if op == "Merge" and any(source.op == "NextIteration" for source in sources):
-            return True  # another value in every iteration
-        return not self._varying.isdisjoint(sources)
-
-    def _keeps_sizes(self, op: str, sources: Sequence[Node]) -> bool:
-        if op in RESIZES or op in REDUCES or op in SHAPE_OPS or op.startswith(ENDS):
-            return False
-        if op in BROADCASTS:
-            return all(source in self.dynamic or source.op == "Const" for source in sources)
-        return True
+    dependent = data_sizes.of(graph).dependent
+    return {node.name for node in graph if node in dependent or _has_strings(node)}
 
 
 def _has_strings(node: Node) -> bool:

@@ -19,7 +19,7 @@ from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.attributes import DType, Tensor
 from npu_shim.rewriter.ir.definitions import registered
 from npu_shim.rewriter.ir.graph import Graph, Node, Value
-from npu_shim.session.clusters import pruning
+from npu_shim.xla.passes import pruning
 from npu_shim.xla.passes.legalize.site import VALUE, NotConstant
 from npu_shim.xla.passes.shapes import static_shapes, trip_counts
 

@@ -20,7 +20,7 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graph.arguments import controls, data, output_of, source_of
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
-from npu_shim.session.clusters import pruning
+from npu_shim.xla.passes import pruning
 
 SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")
 HANDLE_FORWARDS = ("Identity", "Enter", "Switch")

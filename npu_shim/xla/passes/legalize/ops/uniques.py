@@ -6,10 +6,10 @@ from typing import Any, Callable, Iterable
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.analysis import data_sizes
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.rewriter.ir import graphdef
-from npu_shim.session.clusters import traps
 from npu_shim.xla.passes import subgraphs
 from npu_shim.xla.passes.legalize import duplicates, padding
 from npu_shim.xla.passes.legalize.facts import UNIQUE, Facts
@@ -95,7 +95,7 @@ def refuse(graph_def: Any) -> None:
     Source: TensorFlow 2.15.1, tf.unique(tf.unique([3, 1, 3])[0]) gave [3, 1, 3].
     """
     left = [node for node in graph_def.node if node.op in UNIQUE]
-    sized = {node.name for node in traps.sized_by_data(graphdef.read(graph_def).graph)} if left else ()
+    sized = {node.name for node in data_sizes.of(graphdef.read(graph_def).graph).open} if left else ()
     for node in left:
         if source_of(node.input[0]) in sized:
             raise PlanError(

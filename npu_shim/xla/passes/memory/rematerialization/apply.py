@@ -13,7 +13,7 @@ from typing import Any, Iterable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.session.clusters import marking
+from npu_shim.session import devices
 from npu_shim.xla.passes.memory.rematerialization import table
 from npu_shim.xla.passes.memory.rematerialization.plan import Region
 from npu_shim.xla.passes.memory.rematerialization.step import Step
@@ -112,7 +112,7 @@ def _normalised(node, inputs):
         with tf.name_scope(name + "/"):
             given = {key: tf.placeholder(wide if key != "x" else low, None, key) for key in texts}
             scale, offset, mean, spread = (tf.reshape(given[key], vector) for key in list(texts)[1:])
-            if marking.accelerator() != "GPU":
+            if devices.accelerator() != "GPU":
                 spread = tf.math.rsqrt(spread + tf.constant(node.attr["epsilon"].f, wide))
             result = (tf.cast(given["x"], wide) - mean) * spread * scale + offset
         tf.identity(tf.cast(result, low, name=name + "/low"), name=name)
