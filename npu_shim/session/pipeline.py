@@ -85,10 +85,6 @@ def _clusters(module: Module, run: Run) -> None:
     unchecked.tell_of_clusters(graphdef.write(module), run.number)
 
 
-def _measures(module: Module, run: Run) -> None:
-    graphdef.replace(module, measures.fuse(graphdef.write(module), run.keep, devices.accelerator()))
-
-
 def _is_local(run: Run) -> bool:
     return run.is_local
 
@@ -107,7 +103,7 @@ PASSES = (
     ),
     Pass(
         "measures",
-        _measures,
+        lambda module, run: measures.fuse(module, run.keep, devices.accelerator()),
         "before clusters, which would take the ordinary ops that it replaces",
         _is_local,
     ),

@@ -10,6 +10,7 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+import graphs
 import npu_shim
 from npu_shim import cli
 from npu_shim.loss_scale import automatic
@@ -113,20 +114,20 @@ def test_ordinary_ops_that_grappler_has_changed_stay():
         tf.identity(measures.of(tf.abs(x, name="own") * 2.0, measures.limits()), name="out")
     graph_def = graph.as_graph_def()
     (last,) = [node.name for node in graph_def.node if measures.MARK in node.attr]
-    assert {node.name: node.op for node in measures.fuse(graph_def, ["out"]).node}[last] == measures.OP
+    assert {node.name: node.op for node in graphs.after(measures.fuse, graph_def, ["out"]).node}[last] == measures.OP
     (first,) = [node for node in graph_def.node if node.op == "Abs" and node.name != "own"]
     first.op = "_UnaryOpsComposition"
-    assert {node.name: node.op for node in measures.fuse(graph_def, ["out"]).node}[last] == "ConcatV2"
+    assert {node.name: node.op for node in graphs.after(measures.fuse, graph_def, ["out"]).node}[last] == "ConcatV2"
 
 
 def test_tensors_of_other_devices_and_other_processes_keep_the_ordinary_ops():
     with tf.Graph().as_default() as graph:
         tf.identity(measures.of(tf.placeholder(tf.float32, [4]), measures.limits()), name="out")
     graph_def = graph.as_graph_def()
-    assert measures.fuse(graph_def, ["out"], "GPU") is graph_def
+    assert graphs.after(measures.fuse, graph_def, ["out"], "GPU") is graph_def
     for node in graph_def.node:
         node.device = "/job:ps/task:0/device:CPU:0"
-    assert measures.fuse(graph_def, ["out"]) is graph_def
+    assert graphs.after(measures.fuse, graph_def, ["out"]) is graph_def
 
 
 def test_a_session_in_low_precision_is_measured_as_it_flows(patched, tmp_path, monkeypatch):

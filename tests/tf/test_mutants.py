@@ -161,7 +161,7 @@ def of_measures():
         return [tf.identity(measures.of(value, limits)) for value in (tf.exp(x), tf.tanh(x), x * 2.0)]
 
     graph_def, keep = built(make)
-    return graph_def, measures.fuse(graph_def, keep), keep
+    return graph_def, graphs.after(measures.fuse, graph_def, keep), keep
 
 
 def collectives():

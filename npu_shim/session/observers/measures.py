@@ -14,8 +14,11 @@ from typing import Iterable, Mapping, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir.graph import Node, Value
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.tables.dtypes import INFINITE_FROM, ZERO_UP_TO
 from npu_shim.session.passes import rounding
 
@@ -75,29 +78,48 @@ def of(tensor: tf.Tensor, given: Limits) -> tf.Tensor:
     return measures
 
 
-def fuse(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: str = "CPU") -> tf.GraphDef:
-    """Returns a GraphDef in which one op measures each tensor on a CPU; the same if none is measured.
+def fuse(module: Module, keep: Iterable[str] = (), accelerator: str = "CPU") -> None:
+    """Has one op measure each tensor on a CPU.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef; it is not changed.
+        module: changed in place.
         keep: names of nodes or tensors that are fed, fetched or run.
         accelerator: device type of the nodes without a device.
     """
-    marked = [node for node in graph_def.node if MARK in node.attr and rounding.runs_here(node, accelerator)]
-    if not marked:
-        return graph_def
-    nodes = {node.name: node for node in graph_def.node}
-    fused = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    replaced, unread = {}, set()
-    for node in marked:
-        source, inside = measured(node, nodes)
-        if source is not None:
-            waits = arguments.controls(node)
-            replaced[node.name] = tf.NodeDef(name=node.name, op=OP, device=node.device, input=[source, *waits])
-            unread |= inside
-    needed = _needed(nodes, replaced, unread.difference(map(source_of, keep)))
-    fused.node.extend(replaced.get(node.name, node) for node in graph_def.node if node.name in needed)
-    return fused
+    if FIRST not in module.ops():
+        return
+    graph, kept = module.graph, frozenset(map(source_of, keep))
+    measuring = [(node, *_measured(node)) for node in graph if MARK in node.attrs]
+    inside: dict[Node, None] = {}
+    for node, source, before in measuring:
+        if source is not None and rounding.runs_here(node, accelerator):
+            inside.update((one, None) for one in before if one is not node and one.name not in kept)
+            _measure(node, source)
+    needed = order.ancestors([node for node in graph if node not in inside])
+    graph.remove([node for node in inside if node not in needed])
+
+
+def _measured(node: Node) -> tuple[Value | None, dict[Node, None]]:
+    """As `measured`, of the graph that changes; the ops with the last one."""
+    inside, pending, sources = {node: None}, [node], set()
+    while pending:
+        current = pending.pop()
+        if current.op == FIRST:
+            sources.add(current.inputs[0])
+        elif current.op in BEHIND:
+            before = dict.fromkeys(value.node for value in current.inputs if value.node not in inside)
+            inside.update(before)
+            pending.extend(before)
+        else:
+            return None, inside
+    return (sources.pop() if len(sources) == 1 else None), inside
+
+
+def _measure(node: Node, source: Value) -> None:
+    for name in node.attrs:
+        del node.attrs[name]
+    node.set_op(OP)
+    node.set_inputs([source])
 
 
 def measured(node: tf.NodeDef, nodes: Mapping[str, tf.NodeDef]) -> tuple[str | None, set[str]]:
@@ -117,14 +139,3 @@ def measured(node: tf.NodeDef, nodes: Mapping[str, tf.NodeDef]) -> tuple[str | N
         else:
             return None, inside
     return (sources.pop() if len(sources) == 1 else None), inside - {node.name}
-
-
-def _needed(nodes, replaced, unread):
-    """Names of the nodes that are left: those of `unread` only where others still read them."""
-    needed, waiting = set(), [name for name in nodes if name not in unread]
-    while waiting:
-        name = waiting.pop()
-        if name not in needed:
-            needed.add(name)
-            waiting.extend(map(source_of, replaced.get(name, nodes[name]).input))
-    return needed
