@@ -325,7 +325,7 @@ class Graph:
             node.set_inputs(())
             node.set_controls(())
             del self.nodes[node.name]
-        self.version += 1
+        self.version += bool(gone)
 
     def keep(self, nodes: Iterable[Node]) -> None:
         """Removes all other nodes; as `remove`, and KeyError for a node that is not in the graph."""

@@ -576,3 +576,37 @@ def test_an_empty_attribute_stays_empty():
     assert attributes.decoded(value) is None
     attributes.encode((), value)
     assert value.WhichOneof("value") == "list"
+
+
+def test_nothing_removed_is_no_change():
+    graph = text.parse("x:Placeholder").graph
+    version = graph.version
+    graph.remove([])
+    assert graph.version == version
+
+
+def test_nodes_exchange_nothing_but_their_names():
+    graph = text.parse("a:A()\nb:B(a)\nc:C(a, b, ^a)\n").graph
+    graph.rename({graph["a"]: "one", graph["b"]: "two"})
+    assert list(graph.nodes) == ["one", "two", "c"]
+    assert [str(value) for value in graph["c"].inputs] == ["one", "two"]
+    with pytest.raises(ValueError, match="a node 'c' already"):
+        graph.rename({graph["one"]: "new", graph["two"]: "c"})
+    assert list(graph.nodes) == ["one", "two", "c"]
+
+
+def test_an_op_of_ours_is_known(monkeypatch):
+    ours = Definition("Ours", (), (), {})
+    monkeypatch.setitem(definitions.OURS, "Ours", ours)
+    definitions.registered.cache_clear()
+    assert definitions.registered("Ours") is ours
+    definitions.registered.cache_clear()
+
+
+def test_only_bodies_with_an_op_are_read():
+    module = graphdef.read(graphdef.write(parsed(CALL), protos.GraphDef), known)
+    assert list(module.graphs_with(lambda op: op == "Relu")) == []
+    assert list(module.graphs_with(lambda op: op == "PartitionedCall")) == [module.graph]
+    assert module.functions.read_ones() == []
+    assert [graph.nodes["t"].op for graph in module.graphs_with(lambda op: op == "TopK") if "t" in graph] == ["TopK"]
+    assert list(module.graphs_with(lambda op: op == "Identity")) == [module.graph, module.functions["top"]]
