@@ -122,7 +122,7 @@ def original():
     return python if os.path.exists(python) else None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not original(), reason="no Python with TensorFlow 1.15: NPU_SHIM_TEST_TF115")
 def test_the_same_values_and_variables_as_the_original(tmp_path):
     # TensorFlow 2 says in the environment that it is there, and 1.15's XLA ends at a flag that it does not know

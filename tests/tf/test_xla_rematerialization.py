@@ -125,7 +125,8 @@ def test_recomputation_changes_no_bit(model, form):
 
 
 @pytest.mark.skipif(not INTERPRETER, reason="no interpreter with JAX: NPU_SHIM_JAX names none")
-@pytest.mark.parametrize("form", [pytest.param("float32", marks=pytest.mark.nightly), "float16"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("form", ["float32", "float16"])
 def test_exported_recomputation_changes_no_bit_under_jax(form, tmp_path):
     """Twenty losses and all variables of the exported step, by the newer XLA."""
     draw = np.random.RandomState(0)

@@ -157,6 +157,7 @@ def test_steps_of_the_graph_of_slim_are_those_of_the_session(tmp_path):
     follow(slim(), "float32", tmp_path / "model")
 
 
+@pytest.mark.nightly
 def test_ten_steps_in_one_call_are_the_single_steps_bit_by_bit(followed, tmp_path):
     (graph, fetches, fed), single = followed
     with tf.Session(graph=graph) as session:
