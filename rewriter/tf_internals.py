@@ -31,6 +31,17 @@ def op_defs() -> dict[str, Any]:
     return {op.name: op for op in ops.op if not op.name.startswith(OWN_OPS)}
 
 
+def op_def(op: str) -> Any:
+    """Returns the OpDef of an op, None if there is none; also of one whose library was loaded after `op_defs`."""
+    if op in op_defs() or op.startswith(OWN_OPS):
+        return op_defs().get(op)
+    from tensorflow.python.framework import op_def_registry
+
+    if hasattr(op_def_registry, "get"):
+        return op_def_registry.get(op)
+    return op_def_registry.get_registered_ops().get(op)  # TensorFlow 1.15
+
+
 def onednn_is_on() -> bool:
     """Whether TensorFlow runs oneDNN's kernels in place of its own; decided when it is imported."""
     try:

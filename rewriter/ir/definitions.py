@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from .. import tf_internals
@@ -60,15 +59,17 @@ def _argument(proto: Any) -> Argument:
 
 
 OURS: dict[str, Definition] = {}  # of ops that a library of ours adds to TensorFlow, entered where they are used
+_registered: dict[str, Definition] = {}
 
 
-@functools.lru_cache(maxsize=None)
 def registered(op: str) -> Definition | None:
-    """The Definition of an op of this TensorFlow, or of OURS; None if there is no such op."""
-    if op in OURS:
-        return OURS[op]
-    op_def = tf_internals.op_defs().get(op)
-    return None if op_def is None else of_op_def(op_def)
+    """The Definition of an op of this TensorFlow, or of OURS; None if there is no such op (yet)."""
+    if op not in _registered:
+        op_def = tf_internals.op_def(op)
+        if op_def is None:
+            return OURS.get(op)
+        _registered[op] = of_op_def(op_def)
+    return _registered[op]
 
 
 def attribute(node: Node, definition: Definition, name: str) -> Any:

@@ -353,11 +353,12 @@ def test_an_op_is_what_its_op_def_says(monkeypatch):
     op_def.input_arg.add(name="x", type_attr="T")
     op_def.attr.add(name="T", type="type", default_value={"type": 1}, allowed_values={"list": {"type": [1, 19]}})
     op_def.attr.add(name="N", type="int")
-    monkeypatch.setattr(tf_internals, "op_defs", lambda: {"Sum": op_def})
-    definition = definitions.registered.__wrapped__("Sum")
+    monkeypatch.setattr(tf_internals, "op_def", {"Sum": op_def}.get)
+    monkeypatch.setattr(definitions, "_registered", {})
+    definition = definitions.registered("Sum")
     assert definition.inputs == (Argument("x", type_attr="T"),)
     assert definition.attributes == {"T": ("type", DType(1), (DType(1), DType(19))), "N": ("int", None, ())}
-    assert definitions.registered.__wrapped__("Product") is None
+    assert definitions.registered("Product") is None
     node = parsed("x:Sum{N=3}").graph["x"]
     assert [definitions.attribute(node, definition, name) for name in ("T", "N", "other")] == [DType(1), 3, None]
     assert list(definitions.expanded(definition.inputs, node, definition)) == [(definition.inputs[0], 1)]
@@ -596,11 +597,11 @@ def test_nodes_exchange_nothing_but_their_names():
 
 
 def test_an_op_of_ours_is_known(monkeypatch):
+    monkeypatch.setattr(tf_internals, "op_def", {}.get)
+    assert definitions.registered("Ours") is None
     ours = Definition("Ours", (), (), {})
     monkeypatch.setitem(definitions.OURS, "Ours", ours)
-    definitions.registered.cache_clear()
     assert definitions.registered("Ours") is ours
-    definitions.registered.cache_clear()
 
 
 def test_only_bodies_with_an_op_are_read():

@@ -6,6 +6,7 @@ import reference_material
 import tensorflow.compat.v1 as tf
 from hypothesis import given, settings
 
+from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import CONTROL
 
@@ -68,3 +69,9 @@ def test_a_node_is_added_to_a_real_graph_and_nothing_else_changes():
     assert content(written) == content(graph_def)
     with tf.Graph().as_default():
         tf.import_graph_def(written)
+
+
+def test_an_op_of_a_library_that_was_loaded_later_is_known(monkeypatch):
+    monkeypatch.delitem(tf_internals.op_defs(), "Softsign")
+    assert tf_internals.op_def("Softsign").name == "Softsign"
+    assert tf_internals.op_def("NpuShimNothing") is tf_internals.op_def("Nothing") is None
