@@ -235,3 +235,20 @@ def test_what_clusters_do_not_check_is_said_once_a_session(caplog, patched):
     told = [record.getMessage() for record in caplog.records if "takes the last row" in record.getMessage()]
     assert len(told) == 2
     assert "'rows'" in told[0]
+
+
+def test_a_pool_that_was_turned_is_in_a_cluster(patched):
+    """Regression: "'NoneType' object has no attribute 'attr'" of a node that an earlier pass had added."""
+    x = np.random.RandomState(0).normal(size=[2, 4, 8, 8]).astype(np.float32)
+
+    def pooled():
+        with tf.Graph().as_default(), tf.Session(config=sessions.config(**ON)) as session:
+            y = tf.nn.relu(tf.nn.avg_pool2d(x, [1, 1, 2, 2], [1, 1, 2, 2], "SAME", "NCHW") * 2.0 + 1.0)
+            return session.run(y)
+
+    def plain():
+        with tf.Graph().as_default(), tf.Session() as session:
+            mean = tf.nn.avg_pool2d(x.transpose(0, 2, 3, 1), 2, 2, "SAME") * 2.0 + 1.0
+            return session.run(tf.nn.relu(mean)).transpose(0, 3, 1, 2)
+
+    np.testing.assert_allclose(pooled(), plain(), rtol=1e-6)

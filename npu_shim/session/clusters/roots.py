@@ -8,8 +8,6 @@ Inside are those of a variance, x + epsilon or tf.maximum(x, epsilon). A compile
 
 from __future__ import annotations
 
-import tensorflow.compat.v1 as tf
-
 from npu_shim.rewriter.ir.graph import Graph, Node
 
 GRADIENTS = frozenset(["InvGrad", "ReciprocalGrad", "RsqrtGrad", "SqrtGrad"])
@@ -42,4 +40,4 @@ def _source(node: Node) -> Node:
 def _is_positive(node: Node) -> bool:
     while node.op in PASSES_ON:
         node = node.inputs[0].node
-    return node.op == "Const" and bool((tf.make_ndarray(node.attrs["value"].proto) > 0).all())
+    return node.op == "Const" and all(number > 0 for number in node.attrs["value"].numbers())

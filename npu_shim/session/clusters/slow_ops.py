@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Value
 from npu_shim.rewriter.ir.module import Module
 
@@ -48,21 +49,15 @@ INSIDE = frozenset([
 
 
 def left_out(module: Module) -> set[str]:
-    """Returns the names of a graph's nodes that stay out of clusters on CPUs: slow ops and calls of such.
-
-    Args:
-        module: as it was read from a GraphDef.
-    """
-    functions = {function.signature.name: function.node_def for function in module.source.library.function}
+    """Returns the names of a graph's nodes that stay out of clusters on CPUs: slow ops and calls of such."""
+    graph_def = graphdef.write(module)  # protos name all that a node calls, whatever its op
+    functions = {function.signature.name: function.node_def for function in graph_def.library.function}
     slow, newly_slow = set(), set(SLOW)
     while newly_slow:  # functions that call what was found, directly or through others
         slow |= newly_slow
         newly_slow = {name for name, nodes in functions.items() if any(_names(node) & slow for node in nodes)} - slow
-    return {
-        node.name
-        for node in module.graph
-        if _names(node.proto) & slow or (node.op == BIAS and _is_of_image(node.inputs[0]))
-    }
+    calling = {node.name for node in graph_def.node if _names(node) & slow}
+    return calling.union(node.name for node in module.graph if node.op == BIAS and _is_of_image(node.inputs[0]))
 
 
 def _is_of_image(gradient: Value) -> bool:
