@@ -191,7 +191,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "legalize",
-            pipeline.on_graph_def(legalize.lower),
+            legalize.lower,
             "while loops have TensorFlow 1's form, in which it finds what a list or a sum is made of",
             needs_ops=legalize.OPS,
         ),

@@ -7,19 +7,11 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from .. import tf_internals
 from ..tables.dtypes import NUMBERS
+from ..tables.function_calls import BRANCH as BRANCH
+from ..tables.function_calls import CALL as CALL
+from ..tables.function_calls import KINDS as KINDS
+from ..tables.function_calls import LOOP as LOOP
 
-CALL, BRANCH, LOOP = "call", "branch", "loop"
-# op -> its kind, and the attributes that name its functions; a function's own name is an op of kind CALL
-KINDS = {
-    "PartitionedCall": (CALL, ("f",)),
-    "StatefulPartitionedCall": (CALL, ("f",)),
-    "If": (BRANCH, ("else_branch", "then_branch")),  # in the order of a Switch's outputs
-    "StatelessIf": (BRANCH, ("else_branch", "then_branch")),
-    "Case": (BRANCH, ("branches",)),
-    "StatelessCase": (BRANCH, ("branches",)),
-    "While": (LOOP, ("cond", "body")),
-    "StatelessWhile": (LOOP, ("cond", "body")),
-}
 ROLES = {CALL: ("body",), LOOP: ("cond", "body")}  # the role of each function of a call, for readers
 MOST_NODES = 100_000  # that all inlined copies of one function may have together
 BOOL = NUMBERS["bool"]

@@ -154,6 +154,7 @@ class Node:
         """Replaces its op."""
         self.op = op
         self.touch(FIELDS)
+        self.graph.renamed_outputs(self)
 
     def set_device(self, device: str) -> None:
         """Replaces the device that it asks for."""
@@ -175,6 +176,7 @@ class Node:
         self.op, self.proto, self._attrs, self._device = proto.op, proto, None, None
         self.touch(0)
         self.touched = DATA
+        self.graph.renamed_outputs(self)
 
     def touch(self, parts: int) -> None:
         """Notes a change, and the pass that makes it."""
@@ -363,6 +365,9 @@ class Graph:
             del node.value
         for held in (self._nodes, self._beside, self.properties, self.results, self.arguments):
             held.clear()
+
+    def renamed_outputs(self, node: Node) -> None:
+        """Is told that a node has another op: in a function's body, inputs name outputs as the op does."""
 
     def replace_results(self, old: Value, new: Value) -> None:
         """Has the results that are one value be another."""

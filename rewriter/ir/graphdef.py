@@ -61,8 +61,8 @@ def insert(
     """Adds nodes to a graph that NodeDefs describe; a module keeps these protos.
 
     Args:
-        graph: the graph of a module (not a function's body).
-        protos: NodeDefs, in any order; they may name each other.
+        graph: a graph, or a function's body.
+        protos: NodeDefs, in any order; they may name each other. Inputs are in a graph's notation, in a body too.
         after: as of `Graph.add`.
         origin: as of `Graph.add`.
         before: the node that they stand before, in place of `after`.
@@ -76,7 +76,7 @@ def insert(
         graph.insert(node, after, origin, before)
     _connect(nodes, _Values(graph.nodes))
     for node in nodes:
-        node.touched = DATA  # it is as its proto says; `made_by` stays
+        node.touched = _as_described(graph)
 
 
 def become(node: Node, proto: Any) -> None:
@@ -85,6 +85,18 @@ def become(node: Node, proto: Any) -> None:
     node.set_controls(())
     node.redefine(proto)
     _connect([node], _Values(node.graph.nodes))
+    node.touched = _as_described(node.graph)
+
+
+def _as_described(graph: Graph) -> int:
+    """What of a node that a NodeDef describes has to be written anew: in a body its inputs, which read otherwise."""
+    return DATA | INPUTS if isinstance(graph, Function) else DATA
+
+
+def add_functions(module: Module, protos: Iterable[Any]) -> None:
+    """Adds functions that FunctionDefs describe to the library; ValueError if a name is taken."""
+    for proto in protos:
+        module.functions.add(_read_function(module, proto))
 
 
 class _Values(Dict[str, Value]):
@@ -193,12 +205,13 @@ def write(module: Module, message: Any = None) -> Any:
         made.versions.CopyFrom(module.source.versions)
     _write_nodes(module.graph, made.node, str)
     if module.functions or (module.source is not None and module.source.HasField("library")):
-        _write_library(module, made.library)
+        write_library(module, made.library)
     module.wrote(made)
     return made
 
 
-def _write_library(module: Module, library: Any) -> None:
+def write_library(module: Module, library: Any) -> None:
+    """Makes an empty FunctionDefLibrary what a module's library is."""
     library.SetInParent()
     for name in module.functions:
         untouched = module.functions.untouched(name)

@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 from . import definitions
 from .definitions import Definition
-from .graph import DATA, Graph
+from .graph import DATA, INPUTS, Graph, Node
 
 
 class Function(Graph):
@@ -25,6 +25,11 @@ class Function(Graph):
         self.name, self.signature, self.proto = name, signature, proto
         self.effects: dict[str, Any] = {}
         self.attributes: dict[str, Any] = {}
+
+    def renamed_outputs(self, node: Node) -> None:
+        """Has the inputs that name a node's outputs written anew."""
+        for user in node.users():
+            user.touched |= INPUTS
 
 
 class Module:

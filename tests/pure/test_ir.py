@@ -337,6 +337,31 @@ def test_a_changed_body_is_written_in_the_notation_of_functions():
     assert function.signature == graph.library.function[0].signature
 
 
+def test_a_node_of_a_body_that_becomes_another_op_is_read_by_that_ops_outputs():
+    """Regression: what read it still named the outputs of the op that it was."""
+    module = graphdef.read(message(CALL), known)
+    body = module.functions["top"]
+    nodes = message("""\
+a:Placeholder{dtype=float32}
+p:Split{T=float32, num_split=2}(a, a)
+t:Split{T=float32, num_split=2}(p:1, a)
+""").node
+    graphdef.insert(body, [nodes[1]], before=body["t"])
+    graphdef.become(body["t"], nodes[2])
+    function = graphdef.write(module).library.function[0]
+    inputs = {node.name: list(node.input) for node in function.node_def}
+    assert inputs == {"p": ["a", "a"], "t": ["p:output:1", "a"], "k": ["t:output:1", "^a"]}
+    assert dict(function.ret) == {"v": "t:output:0", "i": "k:output:0"}
+
+
+def test_functions_are_added_as_their_protos_describe_them():
+    module, other = graphdef.read(message(FORWARD), known), message(CALL).library.function
+    graphdef.add_functions(module, other)
+    assert graphdef.write(module).library.function[0] == other[0]
+    with pytest.raises(ValueError, match="the library has a function 'top' already"):
+        graphdef.add_functions(module, other)
+
+
 def test_the_library_knows_signatures_without_bodies():
     module = graphdef.read(message(CALL), known)
     assert module.definition("top").inputs[0].dtype == NUMBERS["float32"]

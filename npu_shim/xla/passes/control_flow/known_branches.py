@@ -15,7 +15,6 @@ import numpy as np
 
 from npu_shim.rewriter.analysis.branches import SWITCHES
 from npu_shim.rewriter.analysis.order import MERGES
-from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.control_flow import loop_pairs
@@ -91,12 +90,12 @@ def _not_constant(push: Node, switch: Node) -> NotConstant:
 
 def _known_sides(module: Module) -> dict[Node, int]:
     """Maps each Switch with a known predicate to its living output."""
-    facts, by_predicate, sides = Facts(graphdef.write(module)), {}, {}
+    facts, by_predicate, sides = Facts(module.graph), {}, {}
     for node in module.graph:
         if node.op in SWITCHES and node.inputs[1].node.op != "LoopCond":
             predicate = node.inputs[1]
             if predicate not in by_predicate:
-                by_predicate[predicate] = facts.constant(str(predicate))
+                by_predicate[predicate] = facts.constant(predicate)
             if by_predicate[predicate] is not None:
                 sides[node] = int(bool(np.asarray(by_predicate[predicate])))
     return sides

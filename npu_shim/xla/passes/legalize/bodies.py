@@ -1,18 +1,20 @@
-"""Converts function bodies to graphs and back, so that tf.cond, tf.while_loop and tf.function are lowered too.
+"""What the calls of a function give it, and a function's body as a graph, for TensorFlow to infer its shapes.
 
-f(x): y = Op(x:0)    is read as    x:Placeholder  y:Op(x)    and written back
+f(x): y = Op(x:0)    is read as    x:Placeholder  y:Op(x)
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Collection, Iterator, NamedTuple, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graph.arguments import data, source_of
-from npu_shim.rewriter.graphdef import functions
-from npu_shim.xla.passes.legalize.facts import UNIQUE_HERE, Facts
+from npu_shim.rewriter.analysis import calls
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import Graph, Node
+from npu_shim.rewriter.ir.module import Function, Library
+from npu_shim.rewriter.tables.function_calls import LOOP
 
 
 class Given(NamedTuple):
@@ -32,67 +34,38 @@ class Given(NamedTuple):
 UNKNOWN = Given(tf.TensorShape(None), False, None)
 
 
-def callers_first(graph_def: Any, wanted: Callable[[Any], bool]) -> list[str]:
-    """Returns names of the functions that contain a wanted node, directly or through calls; callers before callees.
+def of_calls(graph: Graph, called: Collection[Function], facts: Any) -> Iterator[tuple[Function, list[Given]]]:
+    """Yields (function, what it is given) for each of some functions that the nodes of a graph call.
 
     Args:
-        graph_def: tf.GraphDef; of its library, only what it calls counts.
-        wanted: function from a NodeDef to whether it is wanted.
-    """
-    library = {function.signature.name: function for function in graph_def.library.function}
-    behind: dict[str, bool] = {}
-    order: list[str] = []
-
-    def visit(name: str) -> bool:
-        if name not in behind:
-            behind[name] = False  # stops the recursion of a function that calls itself
-            nodes = library[name].node_def
-            inner = [visit(name) for node in nodes for name in functions.called(node, library) if name in library]
-            behind[name] = any(inner) or any(map(wanted, nodes))
-            order.append(name)
-        return behind[name]
-
-    for node in graph_def.node:
-        for name in functions.called(node, library):
-            if name in library:
-                visit(name)
-    return [name for name in reversed(order) if behind[name]]
-
-
-def calls(nodes: Iterable[Any], library: Mapping[str, Any], facts: Facts) -> Iterator[tuple[str, list[Given]]]:
-    """Yields (name of a function, list of Given) for each function that nodes call.
-
-    Args:
-        nodes: NodeDefs of a graph.
-        library: function name -> FunctionDef.
+        graph: a graph, or a function's body.
+        called: the functions.
         facts: `facts.Facts` of the graph.
     """
-    for node in nodes:
-        names = functions.called(node, library)
-        if names:
-            first = 1 if functions.kind_of(node, library) == functions.BRANCH else 0
-            taken = data(node)[first:]
-            given = [Given(facts.shape(text), facts.is_distinct(text), facts.constant(text)) for text in taken]
-            if functions.kind_of(node, library) == functions.LOOP:
-                given = _of_loop(given, node, library)
-            yield from ((name, given) for name in names if name in library)
+    for node in graph:
+        functions = [function for function in calls.functions(node) if function in called]
+        if functions:
+            taken = calls.given(node)
+            given = [Given(facts.shape(value), facts.is_distinct(value), facts.constant(value)) for value in taken]
+            if calls.kind(node) == LOOP:
+                given = _of_loop(given, graph.module.functions, calls.names(node)[-1])
+            yield from ((function, given) for function in functions)
 
 
-def _of_loop(given, node, library):
-    """Facts that hold in every iteration of a loop: of arguments that it changes, only the shape."""
-    body = library.get(node.attr["body"].func.name)
-    passed = set() if body is None else _passed_on(body)
+def _of_loop(given: list[Given], library: Library, body: str) -> list[Given]:
+    """Facts that hold in every iteration of a loop: of arguments that its body changes, only the shape."""
+    passed = _passed_on(library[body]) if body in library else set()
     return [fact if number in passed else Given(fact.shape, False, None) for number, fact in enumerate(given)]
 
 
-def _passed_on(body):
+def _passed_on(body: Function) -> set[int]:
     """Numbers of the arguments that a loop's body returns unchanged."""
-    nodes, passed = {node.name: node for node in body.node_def}, set()
-    for number, (argument, result) in enumerate(zip(body.signature.input_arg, body.signature.output_arg)):
-        text = body.ret[result.name]
-        while source_of(text) in nodes and nodes[source_of(text)].op == "Identity":
-            text = nodes[source_of(text)].input[0]
-        if text == argument.name:
+    passed = set()
+    for number, (argument, output) in enumerate(zip(body.arguments, body.signature.outputs)):
+        node = body.results[output.name].node
+        while node.op == "Identity":
+            node = node.inputs[0].node
+        if node is argument:
             passed.add(number)
     return passed
 
@@ -104,95 +77,49 @@ def merged(one: list[Given] | None, other: list[Given]) -> list[Given]:
     return [_of_both(*pair) for pair in zip(one, other)]
 
 
-def _of_both(one, other):
+def _of_both(one: Given, other: Given) -> Given:
     same = one.value is not None and other.value is not None and np.array_equal(one.value, other.value)
     shape = one.shape if repr(one.shape) == repr(other.shape) else UNKNOWN.shape
     return Given(shape, one.distinct and other.distinct, one.value if same else None)
 
 
-def as_graph(function: Any, library_def: Any, given: Sequence[Given] | None) -> Any:
-    """Returns the GraphDef of a function's body, its arguments Placeholders.
+def as_graph_def(graph: Graph, given: Sequence[Given] = ()) -> Any:
+    """Returns a graph as a GraphDef; of a function the body, its arguments Placeholders or the constants they are.
 
     Args:
-        function: FunctionDef.
-        library_def: FunctionDefLibrary that it calls into.
-        given: list of Given, one for each argument; None or a list of another length is ignored.
+        graph: a graph, or a function's body.
+        given: of a function, what is known of each argument; nothing of any if it is of another length.
     """
-    graph_def = tf.GraphDef(library=library_def)
-    taken = function.signature.input_arg
-    if given is None or len(given) != len(taken):
-        given = [UNKNOWN] * len(taken)
-    graph_def.node.extend(_argument(*pair) for pair in zip(taken, given))
-    outputs = functions.Outputs({function.signature.name: function for function in library_def.function})
-    protos = {node.name: node for node in function.node_def}
-    for node in function.node_def:
-        flat = graph_def.node.add()
-        flat.CopyFrom(node)
-        flat.attr.pop("_class", None)  # may name a node of another graph
-        for number, text in enumerate(node.input):
-            flat.input[number] = _flat(text, protos, outputs)
+    if not isinstance(graph, Function):
+        return graphdef.write(graph.module)
+    graph_def = tf.GraphDef()
+    graphdef.write_library(graph.module, graph_def.library)
+    arguments = dict.fromkeys(graph.arguments, UNKNOWN)
+    if len(given) == len(arguments):
+        arguments = dict(zip(arguments, given))
+    for node in graph:
+        if node in arguments:
+            _argument(node, arguments[node], graph_def.node.add())
+        else:
+            _flat(node, graph_def.node.add())
     return graph_def
 
 
-def _argument(argument, given):
+def _argument(argument: Node, given: Given, proto: Any) -> None:
     """A Placeholder, or the constant that every call passes."""
-    node = tf.NodeDef(name=argument.name, op="Placeholder")
+    proto.name, proto.op = argument.name, "Placeholder"
     if given.value is not None:
-        node.op = "Const"
-        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(given.value))
+        proto.op = "Const"
+        proto.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(given.value))
     else:
-        node.attr["shape"].shape.CopyFrom(given.shape.as_proto())
-    node.attr["dtype"].type = argument.type
-    if given.distinct:
-        node.attr[UNIQUE_HERE].b = True
-    return node
+        proto.attr["shape"].shape.CopyFrom(given.shape.as_proto())
+    proto.attr["dtype"].type = argument.attrs["T"]
 
 
-def keep(function: Any) -> set[str]:
-    """Names of the nodes of a body that it returns or that must run."""
-    return {source_of(text) for text in [*function.ret.values(), *function.control_ret.values()]}
-
-
-def results(function: Any, library_def: Any) -> list[str]:
-    """Returns the tensors that a body returns, as the graph of `as_graph` names them, in the signature's order."""
-    outputs = functions.Outputs({function.signature.name: function for function in library_def.function})
-    protos = {node.name: node for node in function.node_def}
-    return [_flat(function.ret[argument.name], protos, outputs) for argument in function.signature.output_arg]
-
-
-def as_function(function: Any, graph_def: Any) -> Any:
-    """Converts a GraphDef from `as_graph`, perhaps changed, back to its FunctionDef."""
-    library = {function.signature.name: function for function in graph_def.library.function}
-    outputs, protos = functions.Outputs(library), {node.name: node for node in graph_def.node}
-    before = {node.name: node for node in function.node_def}
-    arguments = {argument.name for argument in function.signature.input_arg}
-    body = type(function)()
-    body.CopyFrom(function)
-    del body.node_def[:]
-    for node in graph_def.node:
-        if node.name in arguments:
-            continue
-        nested = body.node_def.add()
-        nested.CopyFrom(node)
-        for number, text in enumerate(node.input):
-            nested.input[number] = _nested(text, protos, arguments, outputs)
-    for name, text in function.ret.items():
-        body.ret[name] = _nested(_flat(text, before, outputs), protos, arguments, outputs)
-    return body
-
-
-def _flat(text, protos, outputs):
-    """A graph's name for the tensor that a body names `text`."""
-    name, _, port = text.partition(":")
-    if text[0] == "^" or not port or name not in protos:
-        return name if text[0] != "^" else text
-    argument, _, index = port.partition(":")
-    number = outputs.number(protos[name], argument, int(index))
-    return "%s:%d" % (name, number) if number else name
-
-
-def _nested(text, protos, arguments, outputs):
-    name, _, port = text.partition(":")
-    if text[0] == "^" or name in arguments:
-        return text if text[0] == "^" else name
-    return "%s:%s" % (name, outputs.text(protos[name], int(port or 0)))
+def _flat(node: Node, proto: Any) -> None:
+    """A node of a body with its inputs as a graph's nodes name them."""
+    graphdef.written(node, proto)
+    del proto.input[:]
+    proto.input.extend(map(str, node.inputs))
+    proto.input.extend("^" + control.name for control in node.controls)
+    proto.attr.pop("_class", None)  # may name a node of another graph

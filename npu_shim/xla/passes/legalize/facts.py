@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph.arguments import data, output_of, source_of
+from npu_shim.rewriter.ir.graph import Graph, Node, Value
+from npu_shim.xla.passes.legalize import bodies
+from npu_shim.xla.passes.legalize.bodies import Given
 from npu_shim.xla.passes.shapes import static_shapes
 
 UNIQUE = frozenset(["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"])
@@ -21,94 +23,96 @@ SAME_VALUES = frozenset(["Identity", "Enter", "Switch", "StopGradient", "Reshape
 
 
 class Facts:
-    """The facts about one graph.
+    """The facts about a graph, or a function's body, as it is when they are made.
 
     Args:
-        graph_def: tf.GraphDef with v1 control flow.
+        graph: has v1 control flow.
+        given: of a body, what is known of each of its arguments.
     """
 
-    def __init__(self, graph_def: Any) -> None:
-        self._nodes = {node.name: node for node in graph_def.node}
-        self._graph = static_shapes.loopless(_with_defaults(graph_def))
+    def __init__(self, graph: Graph, given: Sequence[Given] = ()) -> None:
+        self._given = dict(zip(graph.arguments, given))
+        self._graph = inferred(bodies.as_graph_def(graph, given))
 
-    def tensor(self, text: str) -> Any:
-        """Returns a tf.Tensor with the dtype and shape of a tensor of the graph, given in input notation."""
-        return self._graph.as_graph_element(text if ":" in text else text + ":0")
+    def tensor(self, value: Value) -> Any:
+        """Returns a tf.Tensor with the dtype and shape of a value."""
+        return self._graph.as_graph_element("%s:%d" % (value.node.name, value.index))
 
-    def value_of(self, node: Any, number: int) -> tuple[Any, Any]:
+    def value_of(self, node: Node, number: int) -> tuple[Any, Any]:
         """Returns (dtype, shape) of a node's input; for a handle, those of its variable."""
-        given = self.tensor(node.input[number])
-        if given.dtype != tf.resource:
-            return given.dtype, given.shape
-        dtype = tf.as_dtype(node.attr["T" if "T" in node.attr else "dtype"].type)
-        return dtype, self.shape(node.input[number])
+        tensor = self.tensor(node.inputs[number])
+        if tensor.dtype != tf.resource:
+            return tensor.dtype, tensor.shape
+        dtype = node.attrs["T" if "T" in node.attrs else "dtype"]
+        return tf.as_dtype(int(dtype)), self.shape(node.inputs[number])
 
-    def shape(self, text: str) -> Any:
-        """Returns a tensor's shape; for a handle, that of its variable."""
-        given = self.tensor(text)
-        if given.dtype != tf.resource:
-            return given.shape
-        handle = self._origin(text)
-        return tf.TensorShape(handle.attr["shape"].shape if "shape" in handle.attr else None)
+    def shape(self, value: Value) -> Any:
+        """Returns a value's shape; for a handle, that of its variable."""
+        tensor = self.tensor(value)
+        if tensor.dtype != tf.resource:
+            return tensor.shape
+        handle = _origin(value).node
+        if handle in self._given:
+            return self._given[handle].shape
+        dims = handle.attrs["shape"].dims if "shape" in handle.attrs else None
+        return tf.TensorShape(None if dims is None else [None if size < 0 else size for size in dims])
 
-    def dtype(self, node: Any, number: int) -> Any:
-        """Returns the dtype of a node's input."""
-        return self.tensor(node.input[number]).dtype
-
-    def constant(self, text: str) -> np.ndarray | None:
-        """Returns the value (np.ndarray) of a tensor that constants and shapes determine; None for others."""
-        while self._nodes[source_of(text)].op in ROUTES:
-            text = self._nodes[source_of(text)].input[0]
-        if self._is_looped(text) or self.tensor(text).dtype in (tf.resource, tf.variant):
+    def constant(self, value: Value) -> np.ndarray | None:
+        """Returns what constants and shapes determine a value to be; None for others."""
+        while value.node.op in ROUTES:
+            value = value.node.inputs[0]
+        tensor = self.tensor(value)
+        if tensor.dtype in (tf.resource, tf.variant) or _is_looped(value.node):
             return None
-        value = tf.get_static_value(self.tensor(text))
-        return tf_internals.constant_value(self.tensor(text)) if value is None else value
+        array = tf.get_static_value(tensor)
+        return tf_internals.constant_value(tensor) if array is None else array
 
-    def constants(self, node: Any) -> dict[int, np.ndarray]:
+    def constants(self, node: Node) -> dict[int, np.ndarray]:
         """Returns input number -> value for a node's inputs with a known `constant`."""
-        values = enumerate(self.constant(text) for text in data(node))
-        return {number: value for number, value in values if value is not None}
+        arrays = enumerate(map(self.constant, node.inputs))
+        return {number: array for number, array in arrays if array is not None}
 
-    def _is_looped(self, text):
-        """Whether a tensor's value may come from a loop, whose values the loopless graph lacks."""
-        pending, seen = [text], set()
-        while pending:
-            node = self._nodes[source_of(pending.pop())]
-            if node.op in LOOPED:
-                return True
-            if node.name not in seen and node.op not in SHAPES:
-                seen.add(node.name)
-                pending += data(node)
-        return False
-
-    def distinct(self, node: Any) -> frozenset[int]:
+    def distinct(self, node: Node) -> frozenset[int]:
         """Returns the numbers of a node's inputs whose values are distinct integers."""
-        return frozenset(number for number, text in enumerate(data(node)) if self.is_distinct(text))
+        return frozenset(number for number, value in enumerate(node.inputs) if self.is_distinct(value))
 
-    def is_distinct(self, text: str) -> bool:
-        """Returns whether the values of a tensor are known to be distinct."""
-        source = self._origin(text)
-        if source.op in UNIQUE or UNIQUE_HERE in source.attr:
-            return self._port(text) == 0
-        values = self.constant(text)
-        if values is None:
-            return source.op == "Range"
-        return values.dtype.kind == "i" and values.size == np.unique(values).size
+    def is_distinct(self, value: Value) -> bool:
+        """Returns whether what a value holds is known to be distinct."""
+        origin = _origin(value)
+        node = origin.node
+        if node.op in UNIQUE or UNIQUE_HERE in node.attrs:
+            return origin.index == 0
+        if node in self._given and self._given[node].distinct:
+            return True
+        array = self.constant(value)
+        if array is None:
+            return node.op == "Range"
+        return bool(array.dtype.kind == "i" and array.size == np.unique(array).size)
 
-    def _origin(self, text):
-        """The node that computes a tensor's values."""
-        node = self._nodes[source_of(text)]
-        while node.op in SAME_VALUES:
-            node = self._nodes[source_of(node.input[0])]
-        return node
 
-    def _port(self, text):
-        """The output number of that node."""
-        node = self._nodes[source_of(text)]
-        while node.op in SAME_VALUES:
-            text = node.input[0]
-            node = self._nodes[source_of(text)]
-        return output_of(text)[1]
+def _origin(value: Value) -> Value:
+    """Where what a value holds is computed."""
+    while value.node.op in SAME_VALUES:
+        value = value.node.inputs[0]
+    return value
+
+
+def _is_looped(node: Node) -> bool:
+    """Whether a result may come from a loop, whose values the loopless graph lacks."""
+    pending, seen = [node], set()
+    while pending:
+        node = pending.pop()
+        if node.op in LOOPED:
+            return True
+        if node not in seen and node.op not in SHAPES:
+            seen.add(node)
+            pending += [value.node for value in node.inputs]
+    return False
+
+
+def inferred(graph_def: Any) -> Any:
+    """Returns a GraphDef's `static_shapes.loopless` graph, in which each PlaceholderWithDefault is its default."""
+    return static_shapes.loopless(_with_defaults(graph_def))
 
 
 def _with_defaults(graph_def):

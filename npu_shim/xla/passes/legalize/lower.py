@@ -1,96 +1,88 @@
-"""Lowers the nodes of a GraphDef whose ops are in the table, in its functions too."""
+"""Lowers the nodes of a module whose ops are in the table, in its functions too."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Mapping
 
-import tensorflow.compat.v1 as tf
-
+from npu_shim.rewriter.analysis import calls
+from npu_shim.rewriter.ir.graph import Graph, Node
+from npu_shim.rewriter.ir.module import Function, Module
 from npu_shim.xla.passes.legalize import bodies, order, repeated, splice
+from npu_shim.xla.passes.legalize.bodies import Given
 from npu_shim.xla.passes.legalize.facts import UNIQUE, UNIQUE_HERE, Facts
 from npu_shim.xla.passes.legalize.ops import uniques
+from npu_shim.xla.passes.legalize.site import Site
 from npu_shim.xla.passes.legalize.table import BY_ROW, DTYPES, TABLE
 
+Row = Callable[[Site], Any]
 
-def lower(graph_def: Any, keep: Iterable[str] = (), table: Mapping[str, Callable[[Any], Any]] | None = None) -> Any:
-    """Returns a GraphDef without the ops of the table; the same object if there are none.
+
+def lower(module: Module, context: Any = None) -> None:
+    """Replaces the ops of the table.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef with resource variables and v1 control flow; it is not changed.
-        keep: names of the nodes that are fetched or run.
-        table: op -> function from a `site.Site` to tensors, or to a list of operations if the op has no outputs;
-            None for `table.TABLE`.
+        module: has resource variables and v1 control flow.
+        context: not used.
 
     Raises:
         PlanError: a node cannot be lowered; the error names it and what is missing.
     """
-    table = TABLE if table is None else table
-    nested = bodies.callers_first(graph_def, lambda node: _is_lowered(node, table) or node.op in UNIQUE)
-    given = {}
-    graph_def = _lowered(graph_def, keep, table, given, nested)
-    for name in nested:
-        function = _library(graph_def)[name]
-        body = bodies.as_graph(function, graph_def.library, given.get(name))
-        body = _lowered(body, bodies.keep(function), table, given, nested)
-        lowered = bodies.as_function(function, body)
-        graph_def.library.CopyFrom(body.library)
-        next(function for function in graph_def.library.function if function.signature.name == name).CopyFrom(lowered)
-    return graph_def
+    nested = calls.callers_first(module.graph, lambda node: _is_lowered(node) or node.op in UNIQUE)
+    given: dict[Function, list[Given]] = {}
+    for graph in [module.graph, *nested]:
+        _lower(graph, dict.fromkeys(nested), given)
 
 
-def _lowered(graph_def, keep, table, given, nested):
+def _lower(graph: Graph, nested: Mapping[Function, Any], given: dict[Function, list[Given]]) -> None:
     """Lowers one graph or body; merges into `given` the facts that its calls pass to functions in `nested`."""
-    graph_def = _without_uniques(_with_rows(graph_def, keep, table), keep)
-    chosen = {node.name: table[node.op] for node in graph_def.node if _is_lowered(node, table)}
-    if not chosen and not nested:
-        return graph_def
-    facts = Facts(graph_def)
-    library = {name: body for name, body in _library(graph_def).items() if name in nested}
-    for name, arguments in bodies.calls(graph_def.node, library, facts):
-        given[name] = bodies.merged(given.get(name), arguments)
-    return _replaced(order.in_turn(graph_def, chosen), chosen, facts)
+    taken = given.get(graph, []) if isinstance(graph, Function) else []
+    kept = _kept(graph)
+    _lower_rows(graph, kept, taken)
+    _lower_uniques(graph, kept, taken)
+    chosen = {node: TABLE[node.op] for node in graph if _is_lowered(node)}
+    if chosen or nested:
+        facts = Facts(graph, taken)
+        for function, arguments in bodies.of_calls(graph, nested, facts):
+            given[function] = bodies.merged(given.get(function), arguments)
+        order.in_turn(graph, chosen)
+        _replace(chosen, facts)
 
 
-def _is_lowered(node, table):
-    return node.op in table and (node.op not in DTYPES or node.attr["T"].type in DTYPES[node.op])
+def _kept(graph: Graph) -> frozenset[Node]:
+    """The nodes that are fetched or run, or that a function returns."""
+    effects = graph.effects.values() if isinstance(graph, Function) else ()
+    return frozenset([*(value.node for value in graph.results.values()), *effects])
 
 
-def _library(graph_def):
-    return {function.signature.name: function for function in graph_def.library.function}
+def _is_lowered(node: Node) -> bool:
+    return node.op in TABLE and (node.op not in DTYPES or node.attrs.get("T") in DTYPES[node.op])
 
 
-def _with_rows(graph_def, keep, table):
+def _lower_rows(graph: Graph, kept: frozenset[Node], given: list[Given]) -> None:
     """Lowers the gradients that have a row for each index, so that what takes them has a known size."""
-    chosen = {node.name: table[node.op] for node in graph_def.node if node.op in BY_ROW and node.op in table}
-    if not chosen:
-        return graph_def
-    facts = Facts(graph_def)
-    repeated.require_summed(graph_def, chosen, frozenset(keep), facts)
-    return _replaced(graph_def, chosen, facts)
+    chosen = {node: TABLE[node.op] for node in graph if node.op in BY_ROW}
+    if chosen:
+        facts = Facts(graph, given)
+        repeated.require_summed(chosen, kept, facts)
+        _replace(chosen, facts)
 
 
-def _without_uniques(graph_def, keep):
+def _lower_uniques(graph: Graph, kept: frozenset[Node], given: list[Given]) -> None:
     """Lowers the Uniques that can be lowered, again while that fixes the sizes of others."""
-    while any(node.op in UNIQUE for node in graph_def.node):
-        facts = Facts(graph_def)
-        chosen = uniques.rows(graph_def, keep, facts)
+    while any(node.op in UNIQUE for node in graph):
+        facts = Facts(graph, given)
+        chosen = uniques.rows(graph, kept, facts)
         if not chosen:
             break
-        graph_def = _replaced(graph_def, chosen, facts)
-        for node in graph_def.node:
-            if node.name in chosen:
-                node.attr[UNIQUE_HERE].b = True
-    uniques.refuse(graph_def)
-    return uniques.with_sizes(graph_def)
+        _replace(chosen, facts)
+        for node in chosen:
+            node.attrs[UNIQUE_HERE] = True
+    uniques.refuse(graph, given)
+    uniques.add_sizes(graph)
 
 
-def _replaced(graph_def, chosen, facts):
-    replaced = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    for node in graph_def.node:
-        if node.name not in chosen:
-            replaced.node.append(node)
-            continue
-        nodes, functions = splice.in_place_of(node, chosen[node.name], facts)
-        replaced.node.extend(nodes)
-        replaced.library.function.extend(functions)
-    return replaced
+def _replace(chosen: Mapping[Node, Row], facts: Facts) -> None:
+    """Replaces nodes; all are built before the first is replaced, while the facts hold."""
+    built = [(node, *splice.in_place_of(node, row, facts)) for node, row in chosen.items()]
+    for node, protos, functions in built:
+        splice.replace(node, protos, functions)

@@ -13,14 +13,14 @@ that takes one must have a rule by which the valid rows keep their values; else 
 
 from __future__ import annotations
 
-from typing import Any, Iterable, NamedTuple
+from typing import Collection, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph.arguments import data, output_of
+from npu_shim.rewriter.analysis import order
+from npu_shim.rewriter.ir.graph import Graph, Node
 from npu_shim.xla.passes.legalize.facts import UNIQUE, Facts
-from npu_shim.xla.passes.legalize.order import topological
 
 HOLE = -1
 IDS, ROWS, SIZE, PLACES = "ids", "rows", "size", "places"  # have holes; arbitrary at holes; shapes; of valid rows
@@ -46,21 +46,21 @@ class Kind(NamedTuple):
     unique: str
 
 
-def with_holes(graph_def: Any, keep: Iterable[str], facts: Facts) -> set[str]:
-    """Returns the names of the Uniques that can have static sizes.
+def with_holes(graph: Graph, keep: Collection[Node], facts: Facts) -> list[Node]:
+    """Returns the Uniques that can have static sizes.
 
     Args:
-        graph_def: tf.GraphDef with v1 control flow.
-        keep: names of the nodes that are fetched or run.
+        graph: has v1 control flow.
+        keep: the nodes that are fetched or run.
         facts: `facts.Facts` of the graph.
     """
-    candidates = [node for node in graph_def.node if node.op in UNIQUE and _is_static(node, facts)]
-    ordered = topological(graph_def) if candidates else []
-    return {node.name for node in candidates if _Walk(node, facts, keep).passes(ordered)}
+    candidates = [node for node in graph if node.op in UNIQUE and _is_static(node, facts)]
+    ordered = order.topological(graph) if candidates else []
+    return [node for node in candidates if _Walk(node, facts, keep).passes(ordered)]
 
 
 def _is_static(node, facts):
-    values = facts.tensor(node.input[0])
+    values = facts.tensor(node.inputs[0])
     return values.dtype in (tf.int32, tf.int64) and values.shape.rank == 1 and values.shape.num_elements() is not None
 
 
@@ -68,26 +68,26 @@ class _Walk:
     """Infers the kinds of the tensors that depend on one Unique."""
 
     def __init__(self, unique, facts, keep):
-        self._unique, self._facts, self._keep = unique, facts, frozenset(keep)
-        self._kinds = {}  # (node, port) -> Kind
+        self._unique, self._facts, self._keep = unique, facts, keep
+        self._kinds = {}  # Value -> Kind
 
     def passes(self, ordered):
         """Whether every dependent node has a rule; `ordered` are the graph's nodes in topological order."""
-        if self._unique.name in self._keep:
+        if self._unique in self._keep:
             return False
         self._give(self._unique, [IDS, PLACES, ROWS], self._unique.name)
         return all(self._takes(node) for node in ordered)
 
     def _takes(self, node):
-        kinds = [self._kinds.get(output_of(text)) for text in data(node)]
+        kinds = [self._kinds.get(value) for value in node.inputs]
         sized = [kind for kind in kinds if kind is not None and kind.what != PLACES]
         if not sized:
             return not any(kinds) or self._takes_places(node, kinds)
-        if node.name in self._keep and not node.op.startswith(WRITES):
+        if node in self._keep and not node.op.startswith(WRITES):
             return False
         if node.op in UNIQUE:
             self._give(node, [IDS, ROWS, ROWS], node.name)
-            self._kinds[node.name, 1] = Kind(ROWS, kinds[0].unique)
+            self._kinds[node.output(1)] = Kind(ROWS, kinds[0].unique)
             return kinds[0].what == IDS
         rule = next((rule for ops, rule in RULES if node.op in ops), None)
         if node.op.startswith(WRITES):
@@ -96,13 +96,13 @@ class _Walk:
 
     def _takes_places(self, node, kinds):
         """Whether it hands places on, or asks for their shape only: with holes they are other numbers."""
-        if node.name in self._keep or kinds[0] is None:
+        if node in self._keep or kinds[0] is None:
             return False
         handed_on = node.op in PLACES_PASS and self._give(node, [PLACES, PLACES], kinds[0].unique)
         return handed_on or node.op in OF_SHAPE
 
     def _give(self, node, whats, unique):
-        self._kinds.update(((node.name, port), Kind(what, unique)) for port, what in enumerate(whats))
+        self._kinds.update((node.output(port), Kind(what, unique)) for port, what in enumerate(whats))
         return True
 
     def _same(self, node, kinds):
@@ -110,7 +110,7 @@ class _Walk:
         return kinds[0] is not None and not any(kinds[1:]) and self._give(node, [kinds[0].what] * 2, kinds[0].unique)
 
     def _cast(self, node, kinds):
-        whole = kinds[0].what == ROWS or self._facts.tensor(node.name).dtype in (tf.int32, tf.int64)
+        whole = kinds[0].what == ROWS or self._facts.tensor(node.value).dtype in (tf.int32, tf.int64)
         return whole and self._same(node, kinds)
 
     def _size(self, node, kinds):
@@ -124,7 +124,7 @@ class _Walk:
         """Rows stay rows if their number of elements stays the same."""
         if kinds[0] is None or kinds[0].what == SIZE:
             return self._reshaped_by_size(node, kinds)
-        before, after = self._facts.tensor(node.input[0]).shape, self._facts.tensor(node.name).shape
+        before, after = self._facts.tensor(node.inputs[0]).shape, self._facts.tensor(node.value).shape
         aligned = before.rank and after.rank and before[1:].num_elements() == after[1:].num_elements() is not None
         return bool(aligned) and self._give(node, [kinds[0].what], kinds[0].unique)
 
@@ -136,16 +136,16 @@ class _Walk:
         rows = [kind for kind in kinds if kind is not None]
         if any(kind != rows[0] or kind.what != ROWS for kind in rows):
             return False
-        rank = max(self._rank(text) for text, kind in zip(node.input, kinds) if kind is not None)
-        fit = all(kind or self._is_same_for_rows(text, rank) for text, kind in zip(node.input, kinds))
+        rank = max(self._rank(value) for value, kind in zip(node.inputs, kinds) if kind is not None)
+        fit = all(kind or self._is_same_for_rows(value, rank) for value, kind in zip(node.inputs, kinds))
         return fit and self._give(node, [ROWS], rows[0].unique)
 
-    def _rank(self, text):
-        rank = self._facts.tensor(text).shape.rank
+    def _rank(self, value):
+        rank = self._facts.tensor(value).shape.rank
         return 0 if rank is None else rank
 
-    def _is_same_for_rows(self, text, rank):
-        shape = self._facts.tensor(text).shape
+    def _is_same_for_rows(self, value, rank):
+        shape = self._facts.tensor(value).shape
         return shape.rank is not None and (shape.rank < max(rank, 1) or (shape.rank == rank and shape[0] == 1))
 
     def _gather(self, node, kinds):
@@ -158,8 +158,8 @@ class _Walk:
         return indices is not None and params == Kind(ROWS, indices.unique) and indices.what == PLACES
 
     def _is_first_axis(self, node):
-        axis = self._facts.constant(node.input[2])
-        return axis is not None and not axis.any() and not node.attr["batch_dims"].i
+        axis = self._facts.constant(node.inputs[2])
+        return axis is not None and not axis.any() and not node.attrs.get("batch_dims", 0)
 
     def _segments(self, node, kinds):
         data, indices = kinds[:2]

@@ -10,13 +10,12 @@ squares. Anything else may tell the difference, a norm of r for instance.
 
 from __future__ import annotations
 
-import collections
-from typing import Any, Collection, Iterator, Optional, Tuple
+from typing import Collection, Iterable, Iterator, Optional, Tuple
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.rewriter.graph.arguments import data, output_of
+from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.xla.passes.legalize.facts import UNIQUE, Facts
 
 # what a tensor is: such rows, those of a low dtype, the indices, a number that is finite where the rows are
@@ -33,44 +32,46 @@ ADDS_UP = frozenset(["AddN", "AddV2", "Pack", "Sum"])
 Outputs = Optional[Tuple[Tuple[int, str], ...]]  # (number of an output, what it is); None where rows can be told apart
 
 
-def require_summed(graph_def: Any, names: Collection[str], keep: Collection[str], facts: Facts) -> None:
+def require_summed(nodes: Iterable[Node], keep: Collection[Node], facts: Facts) -> None:
     """Raises PlanError if a consumer may tell several rows of an index from one.
 
     Args:
-        graph_def: tf.GraphDef with resource variables.
-        names: of the nodes that have such rows as their first output and the indices as their second.
-        keep: names of the nodes that are fetched or run.
+        nodes: those that have such rows as their first output and the indices as their second.
+        keep: the nodes that are fetched or run.
         facts: `facts.Facts` of the graph.
     """
-    readers, waiting = collections.defaultdict(list), []
-    for node in graph_def.node:
-        if node.name in names:
-            if node.name in keep:
-                raise _refusal(node)
-            rows = ROWS if facts.tensor(node.name).dtype in WIDE else LOW_ROWS
-            waiting += [(node.name, 0, rows), (node.name, 1, IDS)]
-        for number, text in enumerate(data(node)):
-            readers[output_of(text)].append((node, number))
+    waiting = []
+    for node in nodes:
+        if node in keep:
+            raise _refusal(node)
+        rows = ROWS if facts.tensor(node.value).dtype in WIDE else LOW_ROWS
+        waiting += [(node.value, rows), (node.output(1), IDS)]
     seen = set(waiting)
     while waiting:
-        name, port, what = waiting.pop()
-        for node, number in readers[name, port]:
-            passed = RULES[what](node, number, what, facts)
-            if passed is None or (node.name in keep and node.op not in SUMS):
-                raise _refusal(node)
-            fresh = {(node.name, *path) for path in passed} - seen
+        value, what = waiting.pop()
+        for user, number in _readers(value):
+            passed = RULES[what](user, number, what, facts)
+            if passed is None or (user in keep and user.op not in SUMS):
+                raise _refusal(user)
+            fresh = {(user.output(port), is_now) for port, is_now in passed} - seen
             seen |= fresh
             waiting.extend(fresh)
 
 
-def _refusal(node: Any) -> PlanError:
+def _readers(value: Value) -> Iterator[tuple[Node, int]]:
+    """The nodes that take a value, each with the number of the input."""
+    for user in value.users:
+        yield from ((user, number) for number, taken in enumerate(user.inputs) if taken is value)
+
+
+def _refusal(node: Node) -> PlanError:
     return PlanError(
         "node '%s' (%s) has or takes gradients whose number of rows depends on the data, and XLA must know it; "
         "sum them by index, or run the step in the session" % (node.name, node.op)
     )
 
 
-def _of_rows(node: Any, number: int, what: str, facts: Facts) -> Outputs:
+def _of_rows(node: Node, number: int, what: str, facts: Facts) -> Outputs:
     if node.op in SUMS:
         return () if number == SUMS[node.op][0] else None
     if node.op in TESTS:
@@ -78,11 +79,11 @@ def _of_rows(node: Any, number: int, what: str, facts: Facts) -> Outputs:
     if node.op == "L2Loss":
         return ((0, SQUARES),) if what == ROWS else None
     if number in SCALES.get(node.op, ()):
-        return ((0, what),) if all(_is_same_for_rows(text, node, facts) for text in _others(node, number)) else None
+        return ((0, what),) if all(_is_same_for_rows(other, node, facts) for other in _others(node, number)) else None
     return _moved(node, number, what, facts)
 
 
-def _of_ids(node: Any, number: int, what: str, facts: Facts) -> Outputs:
+def _of_ids(node: Node, number: int, what: str, facts: Facts) -> Outputs:
     if node.op in SUMS:
         return () if number == SUMS[node.op][1] else None
     if node.op in UNIQUE:
@@ -90,7 +91,7 @@ def _of_ids(node: Any, number: int, what: str, facts: Facts) -> Outputs:
     return _moved(node, number, what, facts)
 
 
-def _of_squares(node: Any, number: int, what: str, facts: Facts) -> Outputs:
+def _of_squares(node: Node, number: int, what: str, facts: Facts) -> Outputs:
     if node.op in TESTS:
         return ()
     return ((0, what), (1, what)) if node.op in ADDS_UP | PASSES else None
@@ -99,27 +100,27 @@ def _of_squares(node: Any, number: int, what: str, facts: Facts) -> Outputs:
 RULES = {ROWS: _of_rows, LOW_ROWS: _of_rows, IDS: _of_ids, SQUARES: _of_squares}
 
 
-def _moved(node: Any, number: int, what: str, facts: Facts) -> Outputs:
+def _moved(node: Node, number: int, what: str, facts: Facts) -> Outputs:
     """What a consumer gives that has the same rows or indices, perhaps with others behind or in front of them."""
     if node.op in PASSES:
         return ((0, what), (1, what))
     if node.op == "ConcatV2":
-        axis = facts.constant(data(node)[-1])
+        axis = facts.constant(node.inputs[-1])
         return ((0, what),) if axis is not None and not axis.any() else None
     if node.op == "Reshape":
         return ((0, what),) if number == 0 and _keeps_rows(node, facts) else None
     return None
 
 
-def _others(node: Any, number: int) -> Iterator[str]:
-    return (text for position, text in enumerate(data(node)) if position != number)
+def _others(node: Node, number: int) -> Iterator[Value]:
+    return (value for position, value in enumerate(node.inputs) if position != number)
 
 
-def _keeps_rows(node: Any, facts: Facts) -> bool:
-    before, after = facts.tensor(node.input[0]).shape, facts.tensor(node.name).shape
+def _keeps_rows(node: Node, facts: Facts) -> bool:
+    before, after = facts.tensor(node.inputs[0]).shape, facts.tensor(node.value).shape
     return bool(before.rank and after.rank) and before[1:].num_elements() == after[1:].num_elements() is not None
 
 
-def _is_same_for_rows(text: str, node: Any, facts: Facts) -> bool:
-    shape, rank = facts.tensor(text).shape, facts.tensor(node.name).shape.rank
+def _is_same_for_rows(value: Value, node: Node, facts: Facts) -> bool:
+    shape, rank = facts.tensor(value).shape, facts.tensor(node.value).shape.rank
     return shape.rank is not None and (shape.rank == 0 or (rank is not None and 0 < shape.rank < rank))

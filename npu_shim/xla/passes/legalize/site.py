@@ -10,6 +10,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.ir import attributes
+from npu_shim.rewriter.ir.graph import Node
 
 ROWS = "_npu_shim_rows"  # attribute of a node: the number of rows of its result, where it is known beforehand
 VALUE = "_npu_shim_value"  # attribute of a node: its result, a number, where that is known beforehand
@@ -69,22 +71,24 @@ class Site:
     """A node that is lowered.
 
     Attributes:
-        proto: its NodeDef.
+        node: the node.
         inputs: its inputs in order: tensors, a Variable for a handle.
         distinct: numbers of the inputs whose values are distinct, except for holes, which index no row.
         constants: number of an input -> its value (np.ndarray), for inputs whose value is known.
     """
 
-    proto: Any
+    node: Node
     inputs: tuple[Any, ...]
     distinct: frozenset
     constants: Mapping[int, Any]
 
     def attr(self, name: str) -> Any:
-        """Returns the value of an attribute: bool, int, float, or tf.DType."""
-        value = self.proto.attr[name] if name in self.proto.attr else tf_internals.default_attr(self.proto.op, name)
-        kind = value.WhichOneof("value")
-        return tf.as_dtype(value.type) if kind == "type" else getattr(value, kind)
+        """Returns the value of an attribute: bool, int, float, bytes, tf.DType, or a tuple of these."""
+        if name in self.node.attrs:
+            value = self.node.attrs[name]
+        else:
+            value = attributes.decoded(tf_internals.default_attr(self.node.op, name))
+        return tf.as_dtype(int(value)) if isinstance(value, attributes.DType) else value
 
     def refused(self, reason: str) -> PlanError:
         """Returns a PlanError that says why this node cannot be lowered."""
@@ -92,10 +96,10 @@ class Site:
 
     def not_counted(self, number: int, reason: str) -> NotConstant:
         """Returns the error of a node that needs the last value of an input plus 1, see `NotConstant.counts`."""
-        return NotConstant(self._sentence(reason), self.proto.name, number, counts=True)
+        return NotConstant(self._sentence(reason), self.node.name, number, counts=True)
 
     def _sentence(self, reason):
-        return "node '%s' (%s) cannot be compiled by XLA: %s" % (self.proto.name, self.proto.op, reason)
+        return "node '%s' (%s) cannot be compiled by XLA: %s" % (self.node.name, self.node.op, reason)
 
     def constant(self, number: int) -> np.ndarray:
         """Returns the value of an input.
@@ -104,7 +108,7 @@ class Site:
             NotConstant: it is not known at compile time.
         """
         if number not in self.constants:
-            names = [arg.name for arg in tf_internals.op_defs()[self.proto.op].input_arg]
+            names = [arg.name for arg in tf_internals.op_defs()[self.node.op].input_arg]
             reason = "its input %s must be known when XLA compiles, see `constants`; or run the step in the session"
-            raise NotConstant(self._sentence(reason % names[number]), self.proto.name, number)
+            raise NotConstant(self._sentence(reason % names[number]), self.node.name, number)
         return self.constants[number]

@@ -10,12 +10,12 @@ for an input, so that they are in its loop and branch.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Callable
+from typing import Any, Callable, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graph import arguments
-from npu_shim.rewriter.graph.arguments import controls, source_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import Node
 from npu_shim.xla.passes import function_names
 from npu_shim.xla.passes.legalize.facts import Facts
 from npu_shim.xla.passes.legalize.site import Site, Variable
@@ -23,15 +23,15 @@ from npu_shim.xla.passes.legalize.site import Site, Variable
 SCOPE = "/lowered/"
 
 
-def in_place_of(node: Any, build: Callable[[Site], Any], facts: Facts) -> tuple[list[Any], list[Any]]:
-    """Returns (nodes, functions) that replace a node.
+def in_place_of(node: Node, build: Callable[[Site], Any], facts: Facts) -> tuple[list[Any], list[Any]]:
+    """Returns (NodeDefs, FunctionDefs) that replace a node; the last NodeDef has its name.
 
     Args:
-        node: NodeDef.
-        build: the table row of the node's op.
+        node: the node.
+        build: the table row of its op.
         facts: `facts.Facts` of the graph.
     """
-    data, waits = arguments.data(node), controls(node)
+    data, waits = [str(value) for value in node.inputs], ["^" + control.name for control in node.controls]
     scope = node.name + SCOPE
     with tf.Graph().as_default() as graph:
         inputs = tuple(_input(node, facts, scope, number) for number in range(len(data)))
@@ -39,7 +39,7 @@ def in_place_of(node: Any, build: Callable[[Site], Any], facts: Facts) -> tuple[
             result = build(Site(node, inputs, facts.distinct(node), facts.constants(node)))
     graph_def = graph.as_graph_def()
     handles = {"%sin%d" % (scope, k): data[k] for k, given in enumerate(inputs) if isinstance(given, Variable)}
-    nodes = [node for node in graph_def.node if node.name not in handles]
+    nodes = [proto for proto in graph_def.node if proto.name not in handles]
     arrived = _take_inputs(nodes, scope, data)
     for new in nodes:
         takes = [text for text in new.input if text in handles]
@@ -47,7 +47,7 @@ def in_place_of(node: Any, build: Callable[[Site], Any], facts: Facts) -> tuple[
             new.input.extend(dict.fromkeys(["^" + name for name in arrived] + waits))
         each_inputs = [handles.get(text, text) for text in new.input]
         if not each_inputs:
-            each_inputs = ["^" + (arrived[0] if arrived else source_of(data[0]))]
+            each_inputs = ["^" + (arrived[0] if arrived else node.inputs[0].node.name)]
         del new.input[:]
         new.input.extend(each_inputs)
     nodes.append(_result(node, result, waits))
@@ -55,10 +55,17 @@ def in_place_of(node: Any, build: Callable[[Site], Any], facts: Facts) -> tuple[
     return nodes, graph_def.library.function
 
 
+def replace(node: Node, protos: Sequence[Any], functions: Iterable[Any]) -> None:
+    """Replaces a node by what `in_place_of` returned."""
+    graphdef.add_functions(node.graph.module, functions)
+    graphdef.insert(node.graph, protos[:-1], before=node, origin=node)
+    graphdef.become(node, protos[-1])
+
+
 def _input(node, facts, scope, number):
     name = "%sin%d" % (scope, number)
     dtype, shape = facts.value_of(node, number)
-    if facts.dtype(node, number) != tf.resource:
+    if facts.tensor(node.inputs[number]).dtype != tf.resource:
         return tf.placeholder(dtype, shape, name)
     return Variable(tf.placeholder(tf.resource, [], name), dtype, shape)
 

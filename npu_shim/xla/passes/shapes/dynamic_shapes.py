@@ -24,9 +24,9 @@ from npu_shim.rewriter.graphdef import functions, registry
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION
-from npu_shim.xla.passes.legalize import bodies
+from npu_shim.xla.passes.legalize.bodies import Given
 from npu_shim.xla.passes.legalize.site import NotConstant
-from npu_shim.xla.passes.shapes import open_counts, static_shapes
+from npu_shim.xla.passes.shapes import flat_bodies, open_counts, static_shapes
 from npu_shim.xla.passes.subgraphs import SET_ROWS
 
 UNIQUE = ("Unique", "UniqueV2")
@@ -279,13 +279,13 @@ class View:
             given, opened = self._given(node, function)
             if opened or every or _opens(function, self._library, self.above):
                 above = (*self.above, function.signature.name)
-                body = bodies.as_graph(function, self.graph_def.library, given)
+                body = flat_bodies.as_graph(function, self.graph_def.library, given)
                 _name_variables(body.node, [self._variable(text) for text in self._taken(node)])
                 yield View(body, opening=opened, above=above, unsized=self.unsized)
 
     def results(self) -> list[tf.TensorShape]:
         """The shapes of what a body gives."""
-        return list(map(self.static_shape, bodies.results(self._library[self.above[-1]], self.graph_def.library)))
+        return list(map(self.static_shape, flat_bodies.results(self._library[self.above[-1]], self.graph_def.library)))
 
     def _given(self, node, function):
         """What a call gives a function: a list of `bodies.Given`, and names of arguments of open size."""
@@ -295,7 +295,7 @@ class View:
             values = [tf.make_ndarray(self.source(text).attr["value"].tensor) if self._is_const(text) else None
                       for text in texts]  # fmt: skip
         names = [argument.name for argument in function.signature.input_arg]
-        given = [bodies.Given(shape, False, value) for shape, value in zip(shapes, values)]
+        given = [Given(shape, False, value) for shape, value in zip(shapes, values)]
         return given, [name for name, text in zip(names, texts) if self._is_open(text)]
 
     def _taken(self, node):

@@ -37,11 +37,11 @@ def masked(module: Module, context: Any = None) -> None:
     counting = [node for node in graph_def.node if node.op in OPS]
     if not counting:
         return
-    view, facts = View(graph_def), Facts(graph_def)
+    view, facts = View(graph_def), Facts(graph)
     for node in counting:
         is_open = bool(view.open_inputs(node))
         shape = view.open_shape(node.input[0]) if is_open else None
-        if node.op != WHERE and is_open and 0 not in facts.distinct(node):
+        if node.op != WHERE and is_open and 0 not in facts.distinct(graph[node.name]):
             _mask_unique(graph[node.name] if node.op in UNIQUE else _without_counts(graph[node.name]))
         elif node.op == WHERE and is_open == (shape is not None) and view.depends_on_open(node.input[0]):
             _mask_where(graph[node.name], shape)

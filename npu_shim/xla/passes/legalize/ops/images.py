@@ -45,7 +45,7 @@ def pool_with_places(site: Site) -> Any:
     if None in (height, width, channels):
         raise site.refused("its input has shape %s, expected height, width and channels" % image.shape)
     window, strides = (
-        [int(size_of_axis) for size_of_axis in site.proto.attr[name].list.i][1:3] for name in ("ksize", "strides")
+        [int(size_of_axis) for size_of_axis in site.attr(name)][1:3] for name in ("ksize", "strides")
     )
     padding = site.attr("padding").decode()
     largest = tf.nn.max_pool2d(image, window, strides, padding)

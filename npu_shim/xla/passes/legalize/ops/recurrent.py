@@ -46,7 +46,7 @@ def forward(places: Sequence[int]) -> Callable[[Site], Any]:
 def _cell(site, gates, before, peepholes):
     """One step: (i, cs, f, o, ci, co, h)."""
     i, ci, f, o = gates
-    f = f + tf.cast(0 if "V2" in site.proto.op else site.attr("forget_bias"), f.dtype)
+    f = f + tf.cast(0 if "V2" in site.node.op else site.attr("forget_bias"), f.dtype)
     if peepholes:
         i, f = i + before * peepholes[0], f + before * peepholes[1]
     i, f, ci = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(ci)

@@ -24,6 +24,6 @@ def _call(site: Site, name: str, values: Sequence[Any]) -> Any:
     definition = tf_internals.op_defs()[name]
     kept = {attr.name for attr in definition.attr if attr.type in ("bool", "int", "float")}
     given = dict(zip((arg.name for arg in definition.input_arg), values))
-    given.update((name_of_attr, site.attr(name_of_attr)) for name_of_attr in site.proto.attr if name_of_attr in kept)
+    given.update((name_of_attr, site.attr(name_of_attr)) for name_of_attr in site.node.attrs if name_of_attr in kept)
     result = getattr(tf.raw_ops, name)(**given)
     return list(result) if isinstance(result, tuple) else result

@@ -83,8 +83,8 @@ def _count(site, number):
 
 
 def _last(site, number):
-    if ROWS in site.proto.attr:
-        return site.proto.attr[ROWS].i
+    if ROWS in site.node.attrs:
+        return site.attr(ROWS)
     segments = site.constants.get(number)
     if segments is None:
         reason = (

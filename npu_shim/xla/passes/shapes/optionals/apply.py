@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.graph.arguments import controls, data
 from npu_shim.rewriter.graphdef import functions
-from npu_shim.xla.passes.legalize import bodies
+from npu_shim.xla.passes.shapes import flat_bodies
 from npu_shim.xla.passes.shapes.optionals.places import Found, element, slot_of
 from npu_shim.xla.passes.shapes.optionals.views import GRAPH, View, called_by_name
 
@@ -37,7 +37,7 @@ def apply(graph_def: Any, views: Mapping[str, View], values: Found) -> Any:
             copy.node.extend(flat.node)
             continue
         function = defined[name]
-        function.CopyFrom(bodies.as_function(function, flat))
+        function.CopyFrom(flat_bodies.as_function(function, flat))
         texts = [*view.arguments, *view.results]
         for argument, text in zip([*function.signature.input_arg, *function.signature.output_arg], texts):
             held = values.places.get(slot_of(name, text))

@@ -12,8 +12,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.graph.arguments import data, output_of
 from npu_shim.rewriter.graphdef import functions
-from npu_shim.xla.passes.legalize import bodies
-from npu_shim.xla.passes.legalize.facts import Facts
+from npu_shim.xla.passes.legalize.facts import inferred
+from npu_shim.xla.passes.shapes import flat_bodies
 
 GRAPH = ""  # name of the View of the graph itself
 MOST_NODES = 200_000  # that the copy may have; further calls return what has no shape
@@ -23,11 +23,11 @@ class View(NamedTuple):
     """A graph, or a function's body.
 
     Attributes:
-        graph_def: the nodes as `bodies.as_graph` gives them.
+        graph_def: the nodes as `flat_bodies.as_graph` gives them.
         arguments: names of the nodes that stand for a function's arguments, in order.
         results: the tensors that a function returns, in order.
         calls: names of the nodes that call functions.
-        facts: about the copy with all bodies inlined.
+        copy: the graph with all bodies inlined, for dtypes and shapes.
         prefix: of the names that the nodes have there.
     """
 
@@ -35,12 +35,13 @@ class View(NamedTuple):
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     calls: frozenset[str]
-    facts: Facts
+    copy: Any
     prefix: str
 
     def tensor(self, text: str) -> Any:
         """Returns a tf.Tensor with the dtype and shape of a tensor."""
-        return self.facts.tensor(self.inlined(text))
+        text = self.inlined(text)
+        return self.copy.as_graph_element(text if ":" in text else text + ":0")
 
     def inlined(self, text: str) -> str:
         """Returns the name of a tensor in the copy."""
@@ -71,9 +72,9 @@ def of(graph_def: Any, equal: Mapping[tuple[str, str], str] | None = None) -> Ma
     """
     copy = _Copy(graph_def, equal or {})
     copy.add(GRAPH, "", ())
-    facts = Facts(copy.made)
+    graph = inferred(copy.made)
     return {
-        name: View(flat, copy.arguments[name], copy.results[name], copy.calls[name], facts, copy.prefixes[name])
+        name: View(flat, copy.arguments[name], copy.results[name], copy.calls[name], graph, copy.prefixes[name])
         for name, flat in copy.flats.items()
         if name in copy.prefixes
     }
@@ -90,15 +91,15 @@ class _Copy:
     def __init__(self, graph_def: Any, equal: Mapping[tuple[str, str], str]) -> None:
         self._equal = equal
         library = {function.signature.name: function for function in graph_def.library.function}
-        names = bodies.callers_first(graph_def, lambda node: True)
+        names = flat_bodies.callers_first(graph_def, lambda node: True)
         self._library = {name: library[name] for name in names}
         told = called_by_name(graph_def)
-        self.flats = {GRAPH: graph_def, **{name: bodies.as_graph(library[name], told, None) for name in names}}
+        self.flats = {GRAPH: graph_def, **{name: flat_bodies.as_graph(library[name], told, None) for name in names}}
         self.arguments: dict[str, tuple[str, ...]] = {GRAPH: ()}
         self.results: dict[str, tuple[str, ...]] = {GRAPH: ()}
         for name in names:
             self.arguments[name] = tuple(argument.name for argument in library[name].signature.input_arg)
-            self.results[name] = tuple(bodies.results(library[name], told))
+            self.results[name] = tuple(flat_bodies.results(library[name], told))
         self.calls = {
             name: frozenset(node.name for node in flat.node if self._callees(node)) for name, flat in self.flats.items()
         }
