@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest, one_of
+from npu_shim.rewriter.ir import graphdef
 from npu_shim.session import devices
 from npu_shim.xla import known_feeds, open_rows, recent, rewriting, step_checkpoint, step_function
 from npu_shim.xla.passes.legalize.site import NotConstant
@@ -306,7 +307,7 @@ class _Program:
     def __init__(self, step: step_function.StepFunction, feeds: Sequence[str], count: int) -> None:
         self.run = compiled(step, count)
         self._step, self._count, self._is_loop = step, count, _is_loop(step, count)
-        self.may_be_open = step.unsized or dynamic_shapes.may_be_open_inside(step.graph_def)
+        self.may_be_open = step.unsized or dynamic_shapes.may_be_open_inside(graphdef.opened(step.graph_def))
         self._feeds, self._constants = feeds, list[int]()  # numbers of the feeds that XLA may make constants of
         self._sound: set[tuple[bytes, ...]] = set()  # values of those, of which the sizes are known to be right
 

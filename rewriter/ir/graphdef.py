@@ -28,9 +28,15 @@ def read(graph_def: Any, known: Callable[[str], Definition | None] = registered)
     Raises:
         ConfigError: two nodes have one name, or an input names no node.
     """
+    module = opened(graph_def, known)
+    module.graph  # noqa: B018  an input that names no node is told here
+    return module
+
+
+def opened(graph_def: Any, known: Callable[[str], Definition | None] = registered) -> Module:
+    """Likewise, but its graph is read when it is first asked for; errors come then."""
     module = Module(known)
     replace(module, graph_def)
-    module.graph  # noqa: B018  an input that names no node is told here
     return module
 
 

@@ -10,23 +10,26 @@ tf.where ignore the padding (open_sources.py).
 
 from __future__ import annotations
 
-import collections
-from typing import Any, Collection, Iterator, Mapping, Sequence
+from typing import Any, Collection, Iterator, Mapping, NamedTuple, Sequence
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.analysis import calls
 from npu_shim.rewriter.analysis.frames import V1_OPS
+from npu_shim.rewriter.analysis.order import NEXT
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.rewriter.graph import arguments
-from npu_shim.rewriter.graph.arguments import output_of, source_of
-from npu_shim.rewriter.graphdef import functions, registry
+from npu_shim.rewriter.graphdef import registry
 from npu_shim.rewriter.ir import graphdef
-from npu_shim.rewriter.ir.module import Module
+from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
+from npu_shim.rewriter.ir.module import Function, Module
+from npu_shim.rewriter.tables.function_calls import BRANCH, KINDS, LOOP
 from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION
+from npu_shim.xla.passes.legalize import bodies
 from npu_shim.xla.passes.legalize.bodies import Given
 from npu_shim.xla.passes.legalize.site import NotConstant
-from npu_shim.xla.passes.shapes import flat_bodies, open_counts, static_shapes
+from npu_shim.xla.passes.shapes import open_counts, static_shapes
 from npu_shim.xla.passes.subgraphs import SET_ROWS
 
 UNIQUE = ("Unique", "UniqueV2")
@@ -37,7 +40,7 @@ SOURCES = frozenset(["DynamicPartition", "Where", *UNIQUE, *WITH_COUNTS])
 TAKING = {"Slice": (1, 2), "StridedSlice": (1, 2), "TopKV2": (1,)}
 OPENING = SOURCES.union(TAKING)  # ops that make open sizes by themselves
 MERGE = "Merge"  # a conditional of version 1
-BRANCHING = frozenset([MERGE, *(op for op, (kind, _) in functions.KINDS.items() if kind == functions.BRANCH)])
+BRANCHING = frozenset([MERGE, *(op for op, (kind, _) in KINDS.items() if kind == BRANCH)])
 MAY_OPEN = OPENING.union(BRANCHING)  # no other op makes an open size
 # source: tried one by one, with and without gradients, TensorFlow 2.15.1
 SOUND = frozenset([
@@ -81,9 +84,8 @@ def require_sound(module: Module, context: Any = None) -> None:
     Raises:
         PlanError: an op not known to be correct on a tensor of open size takes one; the error names its node.
     """
-    graph_def = graphdef.write(module)
-    if any(_may_open(nodes) or _has_conditional(nodes) for nodes in _all_nodes(graph_def)):
-        view = View(graph_def, static_shapes.of_module(module))
+    if any(_may_open(graph) or _has_conditional(graph) for graph in _opening(module)):
+        view = View(module.graph)
         if view.has_open:
             _require_sound(view)
         if context is not None:
@@ -92,7 +94,7 @@ def require_sound(module: Module, context: Any = None) -> None:
 
 def _require_sound(view: View) -> None:
     """Looks at a graph, and at the bodies of its branches and loops, with the shapes that each call gives them."""
-    nodes = view.graph_def.node
+    nodes = list(view.graph)
     for node in nodes if view.has_open else ():
         taken = view.open_inputs(node)
         if taken and view.above and node.op in UNIQUE:
@@ -104,61 +106,52 @@ def _require_sound(view: View) -> None:
         _require_sound(inner)
 
 
-def _opens(function: Any, library: Mapping[str, Any], above: Sequence[str]) -> bool:
+def _opens(function: Function, above: Sequence[Function]) -> bool:
     """Whether a function may have open sizes, itself or in what it calls."""
-    inner = (*above, function.signature.name)
-    called = {name for node in function.node_def for name in functions.called(node, library)}
-    called = called.intersection(library).difference(inner)
-    own = _may_open(function.node_def) or _has_conditional(function.node_def)
-    return own or any(_opens(library[name], library, inner) for name in called)
+    inner = (*above, function)
+    called = {callee for node in function for callee in calls.functions(node)}.difference(inner)
+    return _may_open(function) or _has_conditional(function) or any(_opens(callee, inner) for callee in called)
 
 
-def may_be_open_inside(graph_def: Any) -> bool:
-    """Whether a GraphDef or one of its functions may have open sizes."""
-    if any(map(_may_open, _all_nodes(graph_def))):
-        return True
-    return any(map(_has_conditional, _all_nodes(graph_def))) and View(graph_def).has_open
+def may_be_open_inside(module: Module) -> bool:
+    """Whether a module's graph or one of its functions may have open sizes."""
+    graphs = list(_opening(module))
+    return any(map(_may_open, graphs)) or (any(map(_has_conditional, graphs)) and View(module.graph).has_open)
 
 
-def _all_nodes(graph_def: Any) -> Iterator[Sequence[Any]]:
-    yield graph_def.node
-    yield from (function.node_def for function in graph_def.library.function)
+def _opening(module: Module) -> Iterator[Graph]:
+    """The graphs with ops that may make open sizes; no other body is read for that."""
+    return module.graphs_with(MAY_OPEN.__contains__)
 
 
-def _has_conditional(nodes: Sequence[Any]) -> bool:
-    branching = [node for node in nodes if node.op in BRANCHING]
-    following = {node.name for node in nodes if node.op == "NextIteration"} if branching else set()
-    return any(following.isdisjoint(map(source_of, arguments.data(node))) for node in branching)
+def _has_conditional(graph: Graph) -> bool:
+    return any(node.op in BRANCHING and not _is_of_loop(node) for node in graph)
 
 
-def _may_open(nodes: Sequence[Any]) -> bool:
+def _is_of_loop(merge: Node) -> bool:
+    return any(value.node.op in NEXT for value in merge.inputs)
+
+
+def _may_open(graph: Graph) -> bool:
     """Whether nodes may have open sizes by themselves: what takes a part only where no constants say which."""
-    opening = [node for node in nodes if node.op in OPENING]
+    opening = [node for node in graph if node.op in OPENING]
     if any(node.op in SOURCES for node in opening):
         return True
-    packs = {node.name: node.attr["N"].i for node in nodes if node.op == "Pack"} if opening else {}
-    opening = [node for node in opening if not _takes_elements(node, packs)]
-    constants = {node.name for node in nodes if node.op == "Const"} if opening else set()
-    return not constants.issuperset(source_of(text) for node in opening for text in arguments.data(node)[1:])
+    sizes = [value.node for node in opening if not _takes_elements(node) for value in node.inputs[1:]]
+    return any(node.op != "Const" for node in sizes)
 
 
-def _takes_elements(node: Any, packs: Mapping[str, int]) -> bool:
-    """Whether a node is x[i] or x[i, j], whose size is known whatever i and j are; `packs` has the lengths of Packs."""
-    axes = packs.get(source_of(node.input[1])) if node.op == "StridedSlice" else None
-    if axes is None:
+def _takes_elements(node: Node) -> bool:
+    """Whether a node is x[i] or x[i, j], whose size is known whatever i and j are."""
+    if node.op != "StridedSlice" or node.inputs[1].node.op != "Pack":
         return False
-    masks = _masks(node)
-    return not _shifts_axes(masks) and masks["shrink_axis_mask"] == (1 << axes) - 1
+    axes = node.inputs[1].node.attrs["N"]
+    return not _shifts_axes(node) and node.attrs.get("shrink_axis_mask", 0) == (1 << axes) - 1
 
 
-def _masks(node: Any) -> collections.Counter[str]:
-    """The masks of a StridedSlice, 0 for those that it does not name: asking a NodeDef for one would add it."""
-    return collections.Counter({name: attr.i for name, attr in node.attr.items() if name.endswith("_mask")})
-
-
-def _shifts_axes(masks: collections.Counter[str]) -> bool:
+def _shifts_axes(node: Node) -> bool:
     """Whether the k-th entry of a StridedSlice may stand for another axis than the k-th."""
-    return bool(masks["ellipsis_mask"] | masks["new_axis_mask"])
+    return any(node.attrs.get(name) for name in ("ellipsis_mask", "new_axis_mask"))
 
 
 def _differ(branches: Sequence[Sequence[tf.TensorShape]]) -> bool:
@@ -167,23 +160,34 @@ def _differ(branches: Sequence[Sequence[tf.TensorShape]]) -> bool:
     return any(len({size for size in sizes if size is not None}) > 1 for lists in known for sizes in zip(*lists))
 
 
-def _name_variables(nodes: Sequence[Any], variables: Sequence[Any]) -> None:
+def _name_variables(protos: Sequence[Any], variables: Sequence[Node | None]) -> None:
     """Makes a body's Placeholders for handles the variables: what is read there has their shapes, for inference."""
-    for node, variable in zip(nodes, variables):
-        if variable is not None and node.op == "Placeholder":
-            node.op = variable.op
+    for proto, variable in zip(protos, variables):
+        if variable is not None and proto.op == "Placeholder":
+            described = graphdef.written(variable, type(proto)())
+            proto.op = variable.op
             for name in ("dtype", "shape"):
-                node.attr[name].CopyFrom(variable.attr[name])
+                proto.attr[name].CopyFrom(described.attr[name])
+
+
+class _Argument(NamedTuple):
+    """What a call gives an argument of a body: its shape, its value if it is a constant, the variable it is."""
+
+    shape: tf.TensorShape
+    value: np.ndarray | None
+    is_open: bool
+    variable: Node | None
 
 
 class View:
     """A graph's tensors of open size.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
-        inferred: its `static_shapes.loopless`, if that is there already.
-        opening: names of nodes that are given tensors of open size.
-        above: names of the functions whose bodies the graph is in; it is the last one's.
+        graph: a module's graph, with v1 control flow and Placeholders of full shapes, or a function's body.
+        inferred: of a body, what `static_shapes.loopless` gives of it.
+        given: of a body, what each of its arguments is.
+        opening: arguments that are tensors of open size.
+        above: the functions whose bodies the graph is in; it is the last one's.
         unsized: where to note conditionals, as `unsized`.
 
     Attributes:
@@ -193,63 +197,68 @@ class View:
 
     def __init__(
         self,
-        graph_def: Any,
+        graph: Graph,
         inferred: Any = None,
-        opening: Collection[str] = (),
-        above: tuple[str, ...] = (),
+        given: Mapping[Node, _Argument] | None = None,
+        opening: Collection[Node] = (),
+        above: tuple[Function, ...] = (),
         unsized: set[str] | None = None,
     ) -> None:
-        self.graph_def, self.above = graph_def, above
+        self.graph, self.above = graph, above
         self.unsized: set[str] = set() if unsized is None else unsized
-        self._nodes: dict[str, Any] = {node.name: node for node in graph_def.node}
-        self._library = {function.signature.name: function for function in graph_def.library.function}
+        self._given = {} if given is None else given
         self._kernels = registry.xla_kernels()
-        self._inferred = static_shapes.loopless(graph_def) if inferred is None else inferred
-        self._origins: dict[str, str] = {}
-        self._uncertain: list[str] = []
+        self._inferred = static_shapes.of_module(graph.module) if inferred is None else inferred
+        self._origins: dict[Node, Node] = {}
+        self._uncertain: list[Node] = []
         self._origins = self._reached(opening)
-        self.unsized.update(name for name in self._uncertain if name not in self._origins)
+        self.unsized.update(node.name for node in self._uncertain if node not in self._origins)
 
     @property
     def has_open(self) -> bool:
         """Whether a tensor may be of open size."""
         return bool(self._origins)
 
-    def open_shape(self, text: str) -> tf.TensorShape | None:
-        """The shape of a tensor, in input notation, where its size is open and its rank is known, else None."""
-        if not self._is_open(text):
+    def open_shape(self, value: Value) -> tf.TensorShape | None:
+        """The shape of a value where its size is open and its rank is known, else None."""
+        if not self._is_open(value):
             return None
-        name, number = output_of(text)
-        shape = self._outputs(name)[number].shape
+        shape = self._outputs(value.node)[value.index].shape
         return None if shape.rank is None else shape
 
-    def static_shape(self, text: str) -> tf.TensorShape:
-        """The shape of a tensor, in input notation, as far as it is known; of unknown rank for what only loops have."""
-        name, number = output_of(text)
-        tensors = self._outputs(name)
-        return tensors[number].shape if number < len(tensors) else tf.TensorShape(None)
+    def static_shape(self, value: Value) -> tf.TensorShape:
+        """The shape of a value as far as it is known; of unknown rank for what only loops have."""
+        tensors = self._outputs(value.node)
+        return tensors[value.index].shape if value.index < len(tensors) else tf.TensorShape(None)
 
-    def source(self, text: str) -> Any:
-        """The NodeDef that a tensor, in input notation, comes from."""
-        return self._nodes[source_of(text)]
+    def constant(self, value: Value) -> np.ndarray | None:
+        """What a value is, if it is a constant here or where the body is called."""
+        if value.node in self._given:
+            return self._given[value.node].value
+        if value.node.op != "Const":
+            return None
+        tensor = value.node.attrs["value"]
+        if tensor.proto is not None:
+            return tf.make_ndarray(tensor.proto)  # type: ignore[no-any-return]
+        return np.array(tensor.numbers(), tf.as_dtype(int(tensor.dtype)).as_numpy_dtype).reshape(tensor.dims)
 
-    def depends_on_open(self, text: str) -> bool:
-        """Whether a tensor, in input notation, is computed from tensors of open size."""
-        pending, seen = [source_of(text)], set()
+    def depends_on_open(self, value: Value) -> bool:
+        """Whether a value is computed from tensors of open size."""
+        pending, seen = [value.node], set()
         while pending:
-            name = pending.pop()
-            if name in self._origins:
+            node = pending.pop()
+            if node in self._origins:
                 return True
-            if name not in seen:
-                seen.add(name)
-                pending += map(source_of, arguments.data(self._nodes[name]))
+            if node not in seen:
+                seen.add(node)
+                pending += [source.node for source in node.inputs]
         return False
 
-    def open_inputs(self, node: Any) -> list[str]:
+    def open_inputs(self, node: Node) -> list[Value]:
         """The inputs of a node whose size is open."""
-        return [text for text in arguments.data(node) if self._is_open(text)]
+        return [value for value in node.inputs if self._is_open(value)]
 
-    def require_sound(self, node: Any, taken: Sequence[str]) -> None:
+    def require_sound(self, node: Node, taken: Sequence[Value]) -> None:
         """Raises PlanError if a node is not known to compute what a session does from those inputs.
 
         It is a NotConstant where that is known once XLA knows how much is taken.
@@ -257,166 +266,146 @@ class View:
         problem = None
         if not self._is_sound(node):
             problem = "may take rows that are not there"
-        elif node.op == "StridedSlice" and taken[0] == node.input[0] and self._counts_from_the_end(node):
+        elif node.op == "StridedSlice" and taken[0] is node.inputs[0] and self._counts_from_the_end(node):
             problem = "counts from the end of the most rows that there may be; x[-1] is x[tf.shape(x)[0] - 1]"
         if problem:
-            origin = self._origin(taken)
+            origin = self._origins[taken[0].node]
             text = self.told(node, taken, problem)
-            inputs = enumerate(arguments.data(origin))
-            said = [n for n, given in inputs if n in TAKING.get(origin.op, ()) and not self._is_const(given)]
+            inputs = enumerate(origin.inputs)
+            said = [n for n, value in inputs if n in TAKING.get(origin.op, ()) and self.constant(value) is None]
             raise NotConstant(text, origin.name, said[0]) if said else PlanError(text)
 
-    def told(self, node: Any, taken: Sequence[str], problem: str) -> str:
+    def told(self, node: Node, taken: Sequence[Value], problem: str) -> str:
         """A sentence on what a node does wrongly with those inputs."""
-        origin = self._origin(taken)
+        origin = self._origins[taken[0].node]
         what = "takes a number of rows that depends on the data, from node '%s' (%s)" % (origin.name, origin.op)
         return "node '%s' (%s) %s: compiled by XLA it %s; %s" % (node.name, node.op, what, problem, IN_SESSION)
 
-    def inside(self, node: Any, every: bool = False) -> Iterator[View]:
+    def inside(self, node: Node, every: bool = False) -> Iterator[View]:
         """Yields the Views of the bodies that a node calls: of those that may have open sizes, or of `every` one."""
-        called = dict.fromkeys(functions.called(node, self._library))
-        for function in (self._library[name] for name in called if name in self._library and name not in self.above):
-            given, opened = self._given(node, function)
-            if opened or every or _opens(function, self._library, self.above):
-                above = (*self.above, function.signature.name)
-                body = flat_bodies.as_graph(function, self.graph_def.library, given)
-                _name_variables(body.node, [self._variable(text) for text in self._taken(node)])
-                yield View(body, opening=opened, above=above, unsized=self.unsized)
+        for function in dict.fromkeys(calls.functions(node)):
+            if function in self.above:
+                continue
+            arguments = dict(zip(function.arguments, self._arguments(node)))
+            opening = [argument for argument, known in arguments.items() if known.is_open]
+            if opening or every or _opens(function, self.above):
+                given = [Given(known.shape, False, known.value) for known in arguments.values()]
+                flat = bodies.as_graph_def(function, given)
+                _name_variables(flat.node, [known.variable for known in arguments.values()])
+                above = (*self.above, function)
+                yield View(function, static_shapes.loopless(flat), arguments, opening, above, self.unsized)
 
     def results(self) -> list[tf.TensorShape]:
         """The shapes of what a body gives."""
-        return list(map(self.static_shape, flat_bodies.results(self._library[self.above[-1]], self.graph_def.library)))
+        body = self.above[-1]
+        return [self.static_shape(body.results[output.name]) for output in body.signature.outputs]
 
-    def _given(self, node, function):
-        """What a call gives a function: a list of `bodies.Given`, and names of arguments of open size."""
-        kind, texts = functions.kind_of(node, self._library), self._taken(node)
-        shapes, values = list(map(self.static_shape, texts)), [None] * len(texts)
-        if kind != functions.LOOP:  # XLA gives a loop's variables the sizes that they begin with
-            values = [tf.make_ndarray(self.source(text).attr["value"].tensor) if self._is_const(text) else None
-                      for text in texts]  # fmt: skip
-        names = [argument.name for argument in function.signature.input_arg]
-        given = [Given(shape, False, value) for shape, value in zip(shapes, values)]
-        return given, [name for name, text in zip(names, texts) if self._is_open(text)]
+    def _arguments(self, node: Node) -> list[_Argument]:
+        """What a call gives functions. XLA gives a loop's variables the sizes that they begin with."""
+        begins = calls.kind(node) == LOOP
+        return [
+            _Argument(
+                self.static_shape(value),
+                None if begins else self.constant(value),
+                self._is_open(value),
+                self._variable(value),
+            )
+            for value in calls.given(node)
+        ]
 
-    def _taken(self, node):
-        """What a call gives the functions, in input notation."""
-        return arguments.data(node)[1 if functions.kind_of(node, self._library) == functions.BRANCH else 0 :]
+    def _variable(self, value: Value) -> Node | None:
+        """The node of the variable whose handle a value is; None for others."""
+        node = value.node
+        while node.op == "Identity":
+            node = node.inputs[0].node
+        if node in self._given:
+            return self._given[node].variable
+        return node if node.op == "VarHandleOp" else None
 
-    def _variable(self, text):
-        """The NodeDef of the variable whose handle a tensor, in input notation, is; else None."""
-        name = source_of(text)
-        while name in self._nodes and self._nodes[name].op == "Identity":
-            name = source_of(self._nodes[name].input[0])
-        return self._nodes[name] if name in self._nodes and self._nodes[name].op == "VarHandleOp" else None
-
-    def require_counts(self, node: Any) -> None:
+    def require_counts(self, node: Node) -> None:
         """Raises PlanError if XLA bounds the size of a node wrongly, see `open_counts`."""
         problem = open_counts.problem(node, self)
         if problem:
-            what = "takes a size from node '%s' that depends on a number of rows" % source_of(problem[0])
+            what = "takes a size from node '%s' that depends on a number of rows" % problem[0].node.name
             sentence = "node '%s' (%s) %s: compiled by XLA it %s; %s"
             raise PlanError(sentence % (node.name, node.op, what, problem[1], IN_SESSION))
 
-    def _origin(self, taken):
-        return self._nodes[self._origins[source_of(taken[0])]]
+    def _is_open(self, value: Value) -> bool:
+        tensors = self._outputs(value.node) if value.node in self._origins else ()
+        return value.index < len(tensors) and not tensors[value.index].shape.is_fully_defined()
 
-    def _is_const(self, text):
-        name = source_of(text)
-        return name in self._nodes and self._nodes[name].op == "Const"
-
-    def _is_open(self, text):
-        name, number = output_of(text)
-        tensors = self._outputs(name) if name in self._origins else ()
-        return number < len(tensors) and not tensors[number].shape.is_fully_defined()
-
-    def _outputs(self, name):
+    def _outputs(self, node: Node) -> Sequence[Any]:
         """The tensors that a node gives, for their shapes; none for what only exists with loops."""
-        if name not in self._nodes or self._nodes[name].op == "NextIteration":
-            return ()
-        return self._inferred.get_operation_by_name(name).outputs
+        return () if node.op in NEXT else self._inferred.get_operation_by_name(node.name).outputs
 
-    def _sizes(self, name):
+    def _sizes(self, node: Node) -> Sequence[Any]:
         """The sizes of the tensors that a node gives, None where they are not all known; as `_outputs`."""
-        if name not in self._nodes or self._nodes[name].op == "NextIteration":
-            return ()
-        return [sizes for _, sizes in self._inferred.results(name)]
+        return () if node.op in NEXT else [sizes for _, sizes in self._inferred.results(node.name)]
 
-    def _reached(self, given):
+    def _reached(self, given: Collection[Node]) -> dict[Node, Node]:
         """Maps each node that depends on an open size to the node that the size comes from."""
-        pending = [name for name, node in self._nodes.items() if name in given or self._is_source(node)]
-        if not pending:
-            return {}
-        consumers = collections.defaultdict(list)
-        for node in self._nodes.values():
-            for text in arguments.data(node):
-                consumers[source_of(text)].append(node.name)
+        pending = [node for node in self.graph if node in given or self._is_source(node)]
         origins = dict(zip(pending, pending))
         while pending:
-            name = pending.pop()
-            if not self._goes_on(name):
+            node = pending.pop()
+            if not self._goes_on(node):
                 continue  # a tensor of known size is like any other
-            for consumer in consumers[name]:
-                if consumer not in origins:
-                    origins[consumer] = origins[name]
-                    pending.append(consumer)
+            for user in (user for value in node.values() if value.index != CONTROL for user in value.users):
+                if user not in origins:
+                    origins[user] = origins[node]
+                    pending.append(user)
         return origins
 
-    def _is_source(self, node):
+    def _is_source(self, node: Node) -> bool:
         """Whether an open size comes from a node, or from a body that it calls."""
         if node.op in OPENING:
             return node.op in SOURCES or self._takes_openly(node)
         if node.op == MERGE:
-            texts = arguments.data(node)
-            is_of_loop = any(self.source(text).op == "NextIteration" for text in texts)
-            return not is_of_loop and self._differ(node, [[self.static_shape(text)] for text in texts])
-        is_choice = functions.kind_of(node, self._library) == functions.BRANCH and None in self._sizes(node.name)
+            return not _is_of_loop(node) and self._differ(node, [[self.static_shape(value)] for value in node.inputs])
+        is_choice = calls.kind(node) == BRANCH and None in self._sizes(node)
         inside = list(self.inside(node, is_choice))
         if any(inner.has_open for inner in inside):
             return True
         return is_choice and self._differ(node, [inner.results() for inner in inside])
 
-    def _differ(self, node, branches):
+    def _differ(self, node: Node, branches: Sequence[Sequence[tf.TensorShape]]) -> bool:
         """`_differ` of a conditional; notes where it is not known."""
         differ = _differ(branches)
         if not differ and not all(shape.is_fully_defined() for shapes in branches for shape in shapes):
-            self._uncertain.append(node.name)
+            self._uncertain.append(node)
         return differ
 
-    def _takes_openly(self, node):
+    def _takes_openly(self, node: Node) -> bool:
         """Whether a node takes a part of open size of a tensor of known size."""
-        if not node.input:
+        if not node.inputs:
             return False
-        name, number = output_of(node.input[0])
-        whole = self._sizes(name)[number : number + 1]
-        return bool(whole) and whole[0] is not None and self._sizes(node.name)[0] is None
+        taken = node.inputs[0]
+        whole = self._sizes(taken.node)[taken.index : taken.index + 1]
+        return bool(whole) and whole[0] is not None and self._sizes(node)[0] is None
 
-    def _goes_on(self, name):
+    def _goes_on(self, node: Node) -> bool:
         """Whether a node propagates open sizes: its own size is open, or its values may be sizes."""
         return any(
             not tensor.shape.is_fully_defined() or tensor.dtype in (tf.int32, tf.int64)
-            for tensor in self._outputs(name)
+            for tensor in self._outputs(node)
         )
 
-    def _is_sound(self, node):
+    def _is_sound(self, node: Node) -> bool:
         if node.op in SOUND or node.op.startswith("ResourceApply"):
             return True
-        called = functions.called(node, self._library)
-        if not called:
+        if not calls.names(node):
             return node.op in tf_internals.op_defs() and node.op not in self._kernels  # XLA refuses those itself
-        bodies = [node for name in called for node in self._library[name].node_def]
-        plain = [inner for inner in bodies if inner.op not in ("Const", "ReadVariableOp")]
-        return all(body.op not in UNIQUE and self._is_sound(body) for body in plain)
+        inner = [inner for function in calls.functions(node) for inner in function if inner not in function.arguments]
+        plain = [inner for inner in inner if inner.op not in ("Const", "ReadVariableOp")]
+        return all(inner.op not in UNIQUE and self._is_sound(inner) for inner in plain)
 
-    def _counts_from_the_end(self, node):
-        begin = self._nodes[source_of(node.input[1])]
-        if begin.op != "Const":
+    def _counts_from_the_end(self, node: Node) -> bool:
+        starts = self.constant(node.inputs[1])
+        if starts is None:
             return False
-        name, number = output_of(node.input[0])
-        shape = self._outputs(name)[number].shape
+        shape = self.static_shape(node.inputs[0])
         sizes = shape.as_list() if shape.rank is not None else []
-        starts = tf.make_ndarray(begin.attr["value"].tensor)
-        masks = _masks(node)
-        shifted, left = _shifts_axes(masks), masks["begin_mask"]
+        shifted, left = _shifts_axes(node), node.attrs.get("begin_mask", 0)
         return any(
             start < 0 and not left >> k & 1 and (shifted or k >= len(sizes) or sizes[k] is None)
             for k, start in enumerate(starts)

@@ -30,7 +30,7 @@ def inline(module: Module, context: Any = None) -> None:
         context: not used.
     """
     callers: dict[Node, frozenset[str]] = {node: frozenset() for node in module.graph if _called(node) is not None}
-    if not callers or not dynamic_shapes.may_be_open_inside(graphdef.write(module)):
+    if not callers or not dynamic_shapes.may_be_open_inside(module):
         return
     while callers:
         node, above = callers.popitem()

@@ -12,11 +12,9 @@ Source: TensorFlow 2.15.1 and 2.21, tried one by one.
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
-import tensorflow.compat.v1 as tf
-
-from npu_shim.rewriter.graph import arguments
+from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.xla.passes.shapes.compile_time import SHAPES, STRICT
 
 SIZES = {**STRICT, "Slice": (1, 2), "StridedSlice": (1, 2), "TopKV2": (1,)}  # op -> inputs that say sizes
@@ -33,76 +31,70 @@ OF_FIRST = frozenset([
 ])  # fmt: skip
 
 
-def problem(node: Any, view: Any) -> tuple[str, str] | None:
+def problem(node: Node, view: Any) -> tuple[Value, str] | None:
     """Returns (an input, what XLA does with it) of a node whose size XLA bounds wrongly, else None.
 
     Args:
-        node: NodeDef of the view's graph.
+        node: one of the view's graph.
         view: `dynamic_shapes.View`.
     """
-    given = arguments.data(node)
-    said = [given[number] for number in SIZES.get(node.op, ()) if number < len(given)]
-    for text in said:
-        if view.source(text).op == "Const" or not view.depends_on_open(text):
+    for size in (node.inputs[number] for number in SIZES.get(node.op, ()) if number < len(node.inputs)):
+        if view.constant(size) is not None or not view.depends_on_open(size):
             continue
-        if node.op == "Range" and not _is_rising(node, text, view):
-            return text, "is bounded from its first element up to the most rows that there may be"
+        if node.op == "Range" and not _is_rising(node, size, view):
+            return size, "is bounded from its first element up to the most rows that there may be"
         if node.op == "Tile" and not _repeats_single(node, view):
-            return text, "has as many rows as it has copies"
-        if any(_may_be_negative(view, factor) for factor in _factors(view, text)):
-            return text, "is bounded by the most rows that there may be, though a factor may be negative"
+            return size, "has as many rows as it has copies"
+        if any(_may_be_negative(view, factor) for factor in _factors(size)):
+            return size, "is bounded by the most rows that there may be, though a factor may be negative"
     return None
 
 
-def _constant(view: Any, text: str) -> Any:
-    node = view.source(text)
-    return tf.make_ndarray(node.attr["value"].tensor) if node.op == "Const" else None
-
-
-def _is_rising(node: Any, text: str, view: Any) -> bool:
+def _is_rising(node: Node, size: Value, view: Any) -> bool:
     """Whether it is the limit alone that is computed, and the range rises; XLA itself refuses a computed step."""
-    start, limit, step = arguments.data(node)
-    by = _constant(view, step)
-    return by is None or (text == limit and bool((by > 0).all()) and not view.depends_on_open(start))
+    start, limit, step = node.inputs
+    by = view.constant(step)
+    return by is None or (size is limit and bool((by > 0).all()) and not view.depends_on_open(start))
 
 
-def _repeats_single(node: Any, view: Any) -> bool:
+def _repeats_single(node: Node, view: Any) -> bool:
     """Whether each axis whose new size is open has size 1 before."""
-    before, after = view.static_shape(node.input[0]), view.static_shape(node.name)
+    before, after = view.static_shape(node.inputs[0]), view.static_shape(node.value)
     if before.rank is None or after.rank is None:
         return False
     return all(size is not None or was == 1 for was, size in zip(before.as_list(), after.as_list()))
 
 
-def _upstream(view: Any, text: str) -> Iterator[Any]:
+def _upstream(value: Value) -> Iterator[Node]:
     """The nodes that a size is computed of, up to shapes of tensors and places of elements, which are not negative."""
-    pending: list[str] = [text]
-    seen: set[str] = set()
+    pending, seen = [value.node], set[Node]()
     while pending:
-        node = view.source(pending.pop())
-        if node.name not in seen:
-            seen.add(node.name)
+        node = pending.pop()
+        if node not in seen:
+            seen.add(node)
             yield node
-            pending += [] if node.op in SHAPES or node.op in OF_NONE else _operands(node)
+            operands = [] if node.op in SHAPES or node.op in OF_NONE else _operands(node)
+            pending += [operand.node for operand in operands]
 
 
-def _operands(node: Any) -> list[str]:
-    given = arguments.data(node)
-    return given[:1] if node.op in OF_FIRST else given[:-1] if node.op == "ConcatV2" else given
+def _operands(node: Node) -> Sequence[Value]:
+    inputs = node.inputs
+    return inputs[:1] if node.op in OF_FIRST else inputs[:-1] if node.op == "ConcatV2" else inputs
 
 
-def _factors(view: Any, text: str) -> Iterator[str]:
+def _factors(size: Value) -> Iterator[Value]:
     """What is multiplied, or divided, on the way to a size."""
-    for node in _upstream(view, text):
+    for node in _upstream(size):
         if node.op in PRODUCTS:
-            yield from [node.name] if node.op == "SquaredDifference" else _operands(node)
+            yield from [node.value] if node.op == "SquaredDifference" else _operands(node)
 
 
-def _may_be_negative(view: Any, text: str) -> bool:
+def _may_be_negative(view: Any, factor: Value) -> bool:
     """Whether a factor is a difference, or has a negative constant."""
-    for node in _upstream(view, text):
+    for node in _upstream(factor):
         if node.op in FALLING or node.op == "SquaredDifference":
             return True
-        if node.op == "Const" and bool((tf.make_ndarray(node.attr["value"].tensor) < 0).any()):
+        constant = view.constant(node.value)
+        if constant is not None and bool((constant < 0).any()):
             return True
     return False

@@ -33,8 +33,8 @@ def never_negative(module: Module, context: Any = None) -> None:
     chosen = [node for node in graph if node.op == SLICE and _leaves_out_rows(node)]
     if not chosen or module.ops().isdisjoint([*SOURCES, *TAKING]):
         return
-    view = View(graphdef.write(module))
-    for node, shape in [(node, view.open_shape(node.name)) for node in chosen]:
+    view = View(graph)
+    for node, shape in [(node, view.open_shape(node.value)) for node in chosen]:
         if shape is not None:
             users = list(node.value.users)
             _require_unit_strides(node)
@@ -99,7 +99,7 @@ def _is_computed(node: Node) -> bool:
 
 def _places(node: Node, view: View) -> dict[int, tuple[int, int]]:
     """Axis of a slice -> (its number among the begins, its axis in what is sliced); empty where these are not known."""
-    rank, count = (view.static_shape(str(node.inputs[k])) for k in (0, 1))
+    rank, count = (view.static_shape(node.inputs[k]) for k in (0, 1))
     if rank.rank is None or count.num_elements() is None:
         return {}
     return dict(_kept(node, rank.rank, count.num_elements()))

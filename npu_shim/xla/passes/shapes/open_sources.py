@@ -11,6 +11,7 @@ on tensors of open size gets one too.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -33,18 +34,23 @@ SCOPE, MASK, COUNTED = "/open/", "mask", "/counted/"
 
 def masked(module: Module, context: Any = None) -> None:
     """Has tf.unique and tf.where ignore padding rows, in a module with v1 control flow and feeds of full shapes."""
-    graph_def, graph = graphdef.write(module), module.graph
-    counting = [node for node in graph_def.node if node.op in OPS]
-    if not counting:
-        return
-    view, facts = View(graph_def), Facts(graph)
+    counting = [node for node in module.graph if node.op in OPS]
+    if counting:
+        for mask in _masks(counting, View(module.graph), Facts(module.graph)):
+            mask()
+
+
+def _masks(counting: Sequence[Node], view: View, facts: Facts) -> list[Callable[[], None]]:
+    """What has to be done for nodes, found while the view and the facts hold."""
+    masks: list[Callable[[], None]] = []
     for node in counting:
         is_open = bool(view.open_inputs(node))
-        shape = view.open_shape(node.input[0]) if is_open else None
-        if node.op != WHERE and is_open and 0 not in facts.distinct(graph[node.name]):
-            _mask_unique(graph[node.name] if node.op in UNIQUE else _without_counts(graph[node.name]))
-        elif node.op == WHERE and is_open == (shape is not None) and view.depends_on_open(node.input[0]):
-            _mask_where(graph[node.name], shape)
+        shape = view.open_shape(node.inputs[0]) if is_open else None
+        if node.op != WHERE and is_open and 0 not in facts.distinct(node):
+            masks.append(functools.partial(_mask_unique, node))
+        elif node.op == WHERE and is_open == (shape is not None) and view.depends_on_open(node.inputs[0]):
+            masks.append(functools.partial(_mask_where, node, shape))
+    return masks
 
 
 def _all_rows(tensor: Any, axis: int, name: str | None = None) -> Any:
@@ -100,6 +106,7 @@ def _without_counts(node: Node) -> Node:
 
 def _mask_unique(node: Node) -> None:
     """Makes padding rows of a tf.unique copies of the first row, or holes where there is none."""
+    node = node if node.op in UNIQUE else _without_counts(node)
     dtype, index = (tf.as_dtype(node.attrs[name]) for name in ("T", "out_idx"))
 
     def build(values: Any) -> None:
