@@ -3,9 +3,8 @@
     GraphDef of a step --PRUNE--> --precision--> --RESOURCES--> Prepared --SHAPES--> functional GraphDef
 
 PRUNE and RESOURCES run once for a step, SHAPES for each set of feed shapes. `npu-shim opt --list` prints these lists,
-`npu-shim opt GRAPH --passes ...` runs rows of them. Rows with `on_graph_def` work on GraphDef protos: TensorFlow is
-asked for the shapes of a graph that it has imported, and builds what comes in place of a node. TensorFlow's converter
-of control flow takes a GraphDef too.
+`npu-shim opt GRAPH --passes ...` runs rows of them. The row with `on_graph_def`, and TensorFlow's converter of control
+flow, work on GraphDef protos; other rows ask TensorFlow for the shapes of a graph that they write and it imports.
 """
 
 from __future__ import annotations
