@@ -105,6 +105,74 @@ def test_rows_that_a_body_takes_are_looked_at_in_it(way):
         npu_shim.compile_step(graph, [last, train], [x, n], initializer=init)({"x:0": X, "n:0": 1})
 
 
+# sizes that may be more for fewer rows -> op that is named
+FALLING = {
+    "quotient": (lambda n: 12 // (n + 1), "FloorDiv"),
+    "remainder": (lambda n: n % 4, "FloorMod"),
+    "comparison": (lambda n: tf.cast(n < 3, tf.int32) * 5, "Less"),
+    "distance": (lambda n: tf.abs(n - 8), "Abs"),
+    "choice": (lambda n: tf.where(n > 2, n, 6 - n), "Select"),
+    "lookup": (lambda n: tf.gather([5, 4, 3, 2, 1, 0, 6], n), "GatherV2"),
+}
+RISING = {
+    "next": lambda n: n + 1,
+    "least": lambda n: tf.minimum(n, 3),
+    "twice": lambda n: n * 2,
+}
+REST = {
+    "inside": lambda n, flag: tf.cond(flag > 0, lambda: tf.ones([6 - n]), lambda: tf.zeros([6 - n])),
+    "outside": lambda n, flag: (lambda m: tf.cond(flag > 0, lambda: tf.ones([m]), lambda: tf.ones([m])))(6 - n),
+}
+
+
+def step_of_size(f, way):
+    with tf.Graph().as_default() as graph:
+        x, n = tf.placeholder(tf.float32, [4, 3], "x"), tf.placeholder(tf.int32, [], "n")
+        w = tf.get_variable("w", initializer=np.ones([4, 3], np.float32), use_resource=True)
+        rows = tf.shape(masked(w * x))[0]
+        total = WAYS[way](lambda v: tf.reduce_sum(tf.ones([f(rows), 3]), 0), w * 1, n)
+        return graph, [total, tf.assign_add(w, w * 0)], [x, n], tf.global_variables_initializer()
+
+
+@pytest.mark.parametrize("way", ["function", "cond"])
+@pytest.mark.parametrize("name", FALLING)
+def test_a_size_that_may_be_more_for_fewer_rows_is_refused(name, way):
+    """Regression: XLA took what it is for the most rows for the most, and wrote over the memory behind it."""
+    f, op = FALLING[name]
+    graph, fetches, feeds, init = step_of_size(f, way)
+    with pytest.raises(PlanError, match=r"\(%s\) gives for the most rows, though it may give more for fewer" % op):
+        npu_shim.compile_step(graph, fetches, feeds, initializer=init)({"x:0": X, "n:0": 1})
+
+
+@pytest.mark.parametrize("way", ["function", "cond"])
+@pytest.mark.parametrize("name", RISING)
+def test_a_size_that_is_the_most_for_the_most_rows(name, way):
+    graph, fetches, feeds, init = step_of_size(RISING[name], way)
+    step = npu_shim.compile_step(graph, fetches, feeds, initializer=init)
+    with tf.Session(graph=graph) as session:
+        session.run(init)
+        for values in (X, X * 0, X[::-1], X + 9):
+            batch = {"x:0": values, "n:0": 1}
+            np.testing.assert_array_equal(step(batch)[0], session.run(fetches[0], batch))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", REST)
+def test_a_difference_of_rows_is_no_size_in_a_branch(name, version):
+    """Regression: in the branches XLA bounded 6 - n by what it is for the most rows."""
+    with sessions.control_flow(version):
+        graph, fetches, feeds, init = step_with(lambda x, n: REST[name](tf.shape(masked(x))[0], n))
+    with pytest.raises(PlanError, match=r"whose number of rows|number of rows that depends|may give more for fewer"):
+        npu_shim.compile_step(graph, fetches, feeds, initializer=init)({"x:0": X, "n:0": 1})
+
+
+def test_a_difference_of_rows_is_a_size_in_a_function():
+    graph, fetches, feeds, init = step_of_size(lambda n: 6 - n, "function")
+    step = npu_shim.compile_step(graph, fetches, feeds, initializer=init)
+    for values, rows in ((X, 3), (X * 0, 0)):
+        np.testing.assert_array_equal(step({"x:0": values, "n:0": 1})[0], [6.0 - rows] * 3)
+
+
 def step_with(build):
     """(graph, fetches, feeds, initializer) of a step that fetches the number of rows that `build` gives."""
     with tf.Graph().as_default() as graph:

@@ -95,7 +95,7 @@ def require_sound(module: Module, context: Any = None) -> None:
 def _require_sound(view: View) -> None:
     """Looks at a graph, and at the bodies of its branches and loops, with the shapes that each call gives them."""
     nodes = list(view.graph)
-    for node in nodes if view.has_open else ():
+    for node in nodes if view.has_open or view.counts else ():
         taken = view.open_inputs(node)
         if taken and view.above and node.op in UNIQUE:
             raise PlanError(view.told(node, taken, "takes padding for values in a branch or loop of version 2"))
@@ -171,12 +171,23 @@ def _name_variables(protos: Sequence[Any], variables: Sequence[Node | None]) -> 
 
 
 class _Argument(NamedTuple):
-    """What a call gives an argument of a body: its shape, its value if it is a constant, the variable it is."""
+    """What a call gives an argument of a body.
+
+    Attributes:
+        shape: its shape.
+        value: its value if it is a constant.
+        is_open: whether its size is open.
+        variable: the variable whose handle it is, None for others.
+        counts: whether it is a number computed of open sizes.
+        falls: whether it is one that is computed of differences.
+    """
 
     shape: tf.TensorShape
     value: np.ndarray | None
     is_open: bool
     variable: Node | None
+    counts: bool
+    falls: bool
 
 
 class View:
@@ -191,6 +202,8 @@ class View:
         unsized: where to note conditionals, as `unsized`.
 
     Attributes:
+        counts: arguments that are numbers computed of open sizes.
+        falling: those that are computed of differences.
         unsized: names of conditionals, also in called bodies, of which it is not known whether their branches give the
             same sizes: of a tf.gather(x, tf.range(n)) for a fed n, say. They are not taken for open; the HLO tells.
     """
@@ -207,6 +220,8 @@ class View:
         self.graph, self.above = graph, above
         self.unsized: set[str] = set() if unsized is None else unsized
         self._given = {} if given is None else given
+        self.counts = frozenset(argument for argument, known in self._given.items() if known.counts)
+        self.falling = frozenset(argument for argument, known in self._given.items() if known.counts and known.falls)
         self._kernels = registry.xla_kernels()
         self._inferred = static_shapes.of_module(graph.module) if inferred is None else inferred
         self._origins: dict[Node, Node] = {}
@@ -247,7 +262,7 @@ class View:
         pending, seen = [value.node], set()
         while pending:
             node = pending.pop()
-            if node in self._origins:
+            if node in self._origins or node in self.counts:
                 return True
             if node not in seen:
                 seen.add(node)
@@ -288,7 +303,8 @@ class View:
                 continue
             arguments = dict(zip(function.arguments, self._arguments(node)))
             opening = [argument for argument, known in arguments.items() if known.is_open]
-            if opening or every or _opens(function, self.above):
+            counted = any(known.counts for known in arguments.values())
+            if opening or counted or every or _opens(function, self.above):
                 given = [Given(known.shape, False, known.value) for known in arguments.values()]
                 flat = bodies.as_graph_def(function, given)
                 _name_variables(flat.node, [known.variable for known in arguments.values()])
@@ -309,9 +325,16 @@ class View:
                 None if begins else self.constant(value),
                 self._is_open(value),
                 self._variable(value),
+                self._counts(value),
+                self._counts(value) and open_counts.falls(value, self),
             )
             for value in calls.given(node)
         ]
+
+    def _counts(self, value: Value) -> bool:
+        tensors = self._outputs(value.node) if self.has_open or self.counts else ()
+        is_number = value.index < len(tensors) and tensors[value.index].dtype in (tf.int32, tf.int64)
+        return is_number and open_counts.varies(value, self)
 
     def _variable(self, value: Value) -> Node | None:
         """The node of the variable whose handle a value is; None for others."""

@@ -6,6 +6,7 @@ differences it computes rightly; but
     n = tf.shape(boolean_mask(x))[0], at most 6
     tf.range(8 + n * -1)         has 2 elements, for every n          tf.range(6, n, -1)         none
     tf.range(n, 7)               begins too late, or is cut short     tf.tile([1, 2], [6 - n])   half as many
+    tf.ones([12 // (n + 1)])     has 1 element, as for n = 6, and writes the others into memory that is not its own
 
 Source: TensorFlow 2.15.1 and 2.21, tried one by one.
 """
@@ -14,12 +15,19 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Sequence
 
+from npu_shim.rewriter.analysis.order import NEXT
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.xla.passes.shapes.compile_time import SHAPES, STRICT
 
-SIZES = {**STRICT, "Slice": (1, 2), "StridedSlice": (1, 2), "TopKV2": (1,)}  # op -> inputs that say sizes
+# op -> inputs that say sizes
+SIZES = {
+    **STRICT, "Slice": (1, 2), "StridedSlice": (1, 2), "TopKV2": (1,), "LinSpace": (2,), "ScatterNd": (2,),
+    **dict.fromkeys(["UnsortedSegment" + name for name in ("Max", "Min", "Prod", "Sum")], (2,)),
+}  # fmt: skip
+AXES = frozenset(["All", "Any", "ArgMax", "ArgMin", "ExpandDims", "Max", "Mean", "Min", "Prod", "Split", "Sum"])
 FALLING = frozenset(["Neg", "Sub"])
-PRODUCTS = frozenset(["Div", "Mul", "Pow", "Prod", "RealDiv", "Square", "SquaredDifference", "TruncateDiv"])
+QUOTIENTS = frozenset(["Div", "FloorDiv", "RealDiv", "TruncateDiv"])
+PRODUCTS = QUOTIENTS | {"Mul", "Pow", "Prod", "Square", "SquaredDifference"}
 # ops whose numbers are none of their inputs': places of elements, and truth values
 OF_NONE = frozenset([
     "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalNot", "LogicalOr", "NotEqual",
@@ -28,7 +36,18 @@ OF_NONE = frozenset([
 # ops whose result is made of their first input; the others say which part, or along which axis
 OF_FIRST = frozenset([
     "ExpandDims", "Gather", "GatherV2", "Max", "Min", "Prod", "Reshape", "Slice", "Squeeze", "StridedSlice", "Sum",
+    "Transpose",
 ])  # fmt: skip
+# ops whose numbers XLA bounds as it does the shapes that they are made of
+OF_SHAPES = SHAPES | {"BroadcastGradientArgs", "ConcatOffset", "DynamicStitch", "ParallelDynamicStitch"}
+# ops whose result rises with their inputs, or is a part of them: for the most rows it is the most. What differences are
+# at most XLA knows too, but not in the bodies of branches and loops
+RISING = OF_FIRST | {
+    "Add", "AddN", "AddV2", "Cast", "Ceil", "ConcatV2", "EnsureShape", "Enter", "Exit", "Floor", "Identity",
+    "IdentityN", "Maximum", "Minimum", "Mul", "Neg", "NextIteration", "Pack", "PreventGradient", "Rint", "Round",
+    "Snapshot", "Split", "SplitV", "Sqrt", "Square", "StopGradient", "Sub", "Switch", "Unpack",
+}  # fmt: skip
+INTO_BODIES = frozenset(["Switch", "Enter"])  # lead into what becomes the body of a branch or loop
 
 
 def problem(node: Node, view: Any) -> tuple[Value, str] | None:
@@ -47,7 +66,63 @@ def problem(node: Node, view: Any) -> tuple[Value, str] | None:
             return size, "has as many rows as it has copies"
         if any(_may_be_negative(view, factor) for factor in _factors(size)):
             return size, "is bounded by the most rows that there may be, though a factor may be negative"
+        unbounded = None if node.op in AXES else _unbounded(size, view)
+        if unbounded is not None:
+            what = "is bounded by what node '%s' (%s) gives for the most rows, though it may give more for fewer"
+            return size, what % (unbounded.name, unbounded.op)
     return None
+
+
+def varies(value: Value, view: Any) -> bool:
+    """Whether a value is computed of tensors of open size, or of their shapes; a rank is always known."""
+    pending, seen = [value.node], set[Node]()
+    while pending:
+        node = pending.pop()
+        if node in seen or node.op == "Rank":
+            continue
+        seen.add(node)
+        if node in view.counts or view.open_inputs(node):
+            return True
+        pending += [source.node for source in node.inputs] if node.op not in SHAPES else []
+    return False
+
+
+def _unbounded(size: Value, view: Any) -> Node | None:
+    """A node on the way to a size that may give more for fewer rows than for the most; None if there is none."""
+    pending, way = [size], dict[Node, None]()
+    while pending:
+        value = pending.pop()
+        node = value.node
+        if node in way or node.op in OF_SHAPES or not varies(value, view):
+            continue
+        way[node] = None
+        if node not in view.counts:
+            if not _rises(node, view):
+                return node
+            pending += node.inputs
+    in_body = any(node.op in INTO_BODIES or node in view.counts for node in way)
+    return next((node for node in way if node.op in FALLING or node in view.falling), None) if in_body else None
+
+
+def falls(value: Value, view: Any) -> bool:
+    """Whether a number is computed of differences."""
+    return any(node.op in FALLING or node in view.falling for node in _upstream(value))
+
+
+def _rises(node: Node, view: Any) -> bool:
+    if node.op == "Merge":
+        return any(value.node.op in NEXT for value in node.inputs)
+    if node.op in QUOTIENTS:
+        return not varies(node.inputs[1], view) or _is_reduced_shape(node.inputs[1])
+    if node.op in OF_FIRST:
+        return not any(varies(value, view) for value in node.inputs[1:])
+    return node.op in RISING
+
+
+def _is_reduced_shape(value: Value) -> bool:
+    """Whether a divisor is the shape of a sum, as in the sum's gradient: the quotient is the number of its terms."""
+    node = value.node
+    return node.op == "Maximum" and any(source.node.op == "DynamicStitch" for source in node.inputs)
 
 
 def _is_rising(node: Node, size: Value, view: Any) -> bool:
