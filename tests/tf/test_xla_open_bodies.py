@@ -166,6 +166,18 @@ def test_a_difference_of_rows_is_no_size_in_a_branch(name, version):
         npu_shim.compile_step(graph, fetches, feeds, initializer=init)({"x:0": X, "n:0": 1})
 
 
+def test_a_size_that_a_loop_hands_to_its_gradient_is_refused():
+    """Regression: the gradient of a slice in a loop had rows that were not there."""
+    with sessions.control_flow(1), tf.Graph().as_default() as graph:
+        x, lengths = tf.placeholder(tf.float32, [4, 3], "x"), tf.placeholder(tf.int32, [2], "lengths")
+        w = tf.get_variable("w", initializer=np.ones([4, 3], np.float32), use_resource=True)
+        rows = tf.map_fn(lambda n: tf.reduce_sum((x * w)[:n], 0), lengths, dtype=tf.float32)
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(rows))
+        step = npu_shim.compile_step(graph, train, [x, lengths], initializer=tf.global_variables_initializer())
+    with pytest.raises(PlanError, match=r"Sum_grad/BroadcastTo' \(BroadcastTo\) takes a size from .*StackPopV2"):
+        step({"x:0": X, "lengths:0": [1, 3]})
+
+
 def test_a_difference_of_rows_is_a_size_in_a_function():
     graph, fetches, feeds, init = step_of_size(lambda n: 6 - n, "function")
     step = npu_shim.compile_step(graph, fetches, feeds, initializer=init)

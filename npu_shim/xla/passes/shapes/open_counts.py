@@ -47,6 +47,7 @@ RISING = OF_FIRST | {
     "IdentityN", "Maximum", "Minimum", "Mul", "Neg", "NextIteration", "Pack", "PreventGradient", "Rint", "Round",
     "Snapshot", "Split", "SplitV", "Sqrt", "Square", "StopGradient", "Sub", "Switch", "Unpack",
 }  # fmt: skip
+POP = "StackPopV2"
 INTO_BODIES = frozenset(["Switch", "Enter"])  # lead into what becomes the body of a branch or loop
 
 
@@ -58,7 +59,7 @@ def problem(node: Node, view: Any) -> tuple[Value, str] | None:
         view: `dynamic_shapes.View`.
     """
     for size in (node.inputs[number] for number in SIZES.get(node.op, ()) if number < len(node.inputs)):
-        if view.constant(size) is not None or not view.depends_on_open(size):
+        if view.constant(size) is not None or not (view.depends_on_open(size) or varies(size, view)):
             continue
         if node.op == "Range" and not _is_rising(node, size, view):
             return size, "is bounded from its first element up to the most rows that there may be"
@@ -84,7 +85,21 @@ def varies(value: Value, view: Any) -> bool:
         if node in view.counts or view.open_inputs(node):
             return True
         pending += [source.node for source in node.inputs] if node.op not in SHAPES else []
+        pending += _pushed(node) if node.op == POP else []
     return False
+
+
+def _pushed(pop: Node) -> list[Node]:
+    """What a loop has pushed on the Stack that its gradient takes a value from."""
+    stack = _stack(pop)
+    return [node.inputs[1].node for node in pop.graph if node.op == "StackPushV2" and _stack(node) is stack]
+
+
+def _stack(node: Node) -> Node:
+    handle = node.inputs[0].node
+    while handle.op in ("Enter", "Switch", "Identity"):
+        handle = handle.inputs[0].node
+    return handle
 
 
 def _unbounded(size: Value, view: Any) -> Node | None:
