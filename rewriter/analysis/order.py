@@ -35,6 +35,11 @@ def topological(graph: Graph) -> list[Node]:
     return order
 
 
+def closes_loop(node: Node) -> bool:
+    """Whether a node, a Merge, takes what a loop's next iteration begins with; that of a conditional does not."""
+    return any(value.node.op in NEXT for value in node.inputs)
+
+
 def unordered(graph: Graph) -> list[Node]:
     """The nodes on cycles that are no loop, and those behind one."""
     ordered = topological(graph)

@@ -28,14 +28,14 @@ def lower(module: Module, context: Any = None) -> None:
         PlanError: a node cannot be lowered; the error names it and what is missing.
     """
     nested = calls.callers_first(module.graph, lambda node: _is_lowered(node) or node.op in UNIQUE)
-    given: dict[Function, list[Given]] = {}
+    given: dict[Graph, list[Given]] = {}
     for graph in [module.graph, *nested]:
         _lower(graph, dict.fromkeys(nested), given)
 
 
-def _lower(graph: Graph, nested: Mapping[Function, Any], given: dict[Function, list[Given]]) -> None:
+def _lower(graph: Graph, nested: Mapping[Function, Any], given: dict[Graph, list[Given]]) -> None:
     """Lowers one graph or body; merges into `given` the facts that its calls pass to functions in `nested`."""
-    taken = given.get(graph, []) if isinstance(graph, Function) else []
+    taken = given.get(graph, [])
     kept = _kept(graph)
     _lower_rows(graph, kept, taken)
     _lower_uniques(graph, kept, taken)

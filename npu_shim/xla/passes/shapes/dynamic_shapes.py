@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.analysis import calls
 from npu_shim.rewriter.analysis.frames import V1_OPS
-from npu_shim.rewriter.analysis.order import NEXT
+from npu_shim.rewriter.analysis.order import NEXT, closes_loop
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graphdef import registry
 from npu_shim.rewriter.ir import graphdef
@@ -125,11 +125,7 @@ def _opening(module: Module) -> Iterator[Graph]:
 
 
 def _has_conditional(graph: Graph) -> bool:
-    return any(node.op in BRANCHING and not _is_of_loop(node) for node in graph)
-
-
-def _is_of_loop(merge: Node) -> bool:
-    return any(value.node.op in NEXT for value in merge.inputs)
+    return any(node.op in BRANCHING and not closes_loop(node) for node in graph)
 
 
 def _may_open(graph: Graph) -> bool:
@@ -221,7 +217,7 @@ class View:
         self.unsized: set[str] = set() if unsized is None else unsized
         self._given = {} if given is None else given
         self.counts = frozenset(argument for argument, known in self._given.items() if known.counts)
-        self.falling = frozenset(argument for argument, known in self._given.items() if known.counts and known.falls)
+        self.falling = frozenset(argument for argument, known in self._given.items() if known.falls)
         self._kernels = registry.xla_kernels()
         self._inferred = static_shapes.of_module(graph.module) if inferred is None else inferred
         self._origins: dict[Node, Node] = {}
@@ -319,17 +315,14 @@ class View:
     def _arguments(self, node: Node) -> list[_Argument]:
         """What a call gives functions. XLA gives a loop's variables the sizes that they begin with."""
         begins = calls.kind(node) == LOOP
-        return [
-            _Argument(
-                self.static_shape(value),
-                None if begins else self.constant(value),
-                self._is_open(value),
-                self._variable(value),
-                self._counts(value),
-                self._counts(value) and open_counts.falls(value, self),
-            )
-            for value in calls.given(node)
-        ]
+        return [self._argument(value, None if begins else self.constant(value)) for value in calls.given(node)]
+
+    def _argument(self, value: Value, constant: np.ndarray | None) -> _Argument:
+        counts = self._counts(value)
+        falls = counts and open_counts.falls(value, self)
+        return _Argument(
+            self.static_shape(value), constant, self._is_open(value), self._variable(value), counts, falls
+        )
 
     def _counts(self, value: Value) -> bool:
         tensors = self._outputs(value.node) if self.has_open or self.counts else ()
@@ -384,7 +377,7 @@ class View:
         if node.op in OPENING:
             return node.op in SOURCES or self._takes_openly(node)
         if node.op == MERGE:
-            return not _is_of_loop(node) and self._differ(node, [[self.static_shape(value)] for value in node.inputs])
+            return not closes_loop(node) and self._differ(node, [[self.static_shape(value)] for value in node.inputs])
         is_choice = calls.kind(node) == BRANCH and None in self._sizes(node)
         inside = list(self.inside(node, is_choice))
         if any(inner.has_open for inner in inside):

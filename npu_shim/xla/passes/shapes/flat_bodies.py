@@ -5,54 +5,22 @@ f(x): y = Op(x:0)    is read as    x:Placeholder  y:Op(x)    and written back
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.graphdef import functions
-from npu_shim.xla.passes.legalize.bodies import UNKNOWN, Given
 
 
-def callers_first(graph_def: Any, wanted: Callable[[Any], bool]) -> list[str]:
-    """Returns names of the functions that contain a wanted node, directly or through calls; callers before callees.
-
-    Args:
-        graph_def: tf.GraphDef; of its library, only what it calls counts.
-        wanted: function from a NodeDef to whether it is wanted.
-    """
-    library = {function.signature.name: function for function in graph_def.library.function}
-    behind: dict[str, bool] = {}
-    order: list[str] = []
-
-    def visit(name: str) -> bool:
-        if name not in behind:
-            behind[name] = False  # stops the recursion of a function that calls itself
-            nodes = library[name].node_def
-            inner = [visit(name) for node in nodes for name in functions.called(node, library) if name in library]
-            behind[name] = any(inner) or any(map(wanted, nodes))
-            order.append(name)
-        return behind[name]
-
-    for node in graph_def.node:
-        for name in functions.called(node, library):
-            if name in library:
-                visit(name)
-    return [name for name in reversed(order) if behind[name]]
-
-
-def as_graph(function: Any, library_def: Any, given: Sequence[Given] | None) -> Any:
-    """Returns the GraphDef of a function's body, its arguments Placeholders.
+def as_graph(function: Any, library_def: Any) -> Any:
+    """Returns the GraphDef of a function's body, its arguments Placeholders of unknown shape.
 
     Args:
         function: FunctionDef.
         library_def: FunctionDefLibrary that it calls into.
-        given: list of Given, one for each argument; None or a list of another length is ignored.
     """
     graph_def = tf.GraphDef(library=library_def)
-    taken = function.signature.input_arg
-    if given is None or len(given) != len(taken):
-        given = [UNKNOWN] * len(taken)
-    graph_def.node.extend(_argument(*pair) for pair in zip(taken, given))
+    graph_def.node.extend(map(_argument, function.signature.input_arg))
     outputs = functions.Outputs({function.signature.name: function for function in library_def.function})
     protos = {node.name: node for node in function.node_def}
     for node in function.node_def:
@@ -64,14 +32,9 @@ def as_graph(function: Any, library_def: Any, given: Sequence[Given] | None) -> 
     return graph_def
 
 
-def _argument(argument: Any, given: Given) -> Any:
-    """A Placeholder, or the constant that every call passes."""
+def _argument(argument: Any) -> Any:
     node = tf.NodeDef(name=argument.name, op="Placeholder")
-    if given.value is not None:
-        node.op = "Const"
-        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(given.value))
-    else:
-        node.attr["shape"].shape.CopyFrom(given.shape.as_proto())
+    node.attr["shape"].shape.unknown_rank = True
     node.attr["dtype"].type = argument.type
     return node
 

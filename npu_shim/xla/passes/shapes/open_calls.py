@@ -12,10 +12,11 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graphdef import functions
+from npu_shim.rewriter.analysis import calls
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Node
-from npu_shim.rewriter.ir.module import Function, Library, Module
+from npu_shim.rewriter.ir.module import Function, Module
+from npu_shim.rewriter.tables.function_calls import CALL
 from npu_shim.xla.passes import inlined
 from npu_shim.xla.passes.shapes import dynamic_shapes
 
@@ -43,13 +44,7 @@ def inline(module: Module, context: Any = None) -> None:
 
 def _called(node: Node) -> Function | None:
     """The body that a plain call runs, None for another node."""
-    library: Library = node.graph.module.functions
-    if node.op in library:
-        return library[node.op]
-    kind, places = functions.KINDS.get(node.op, (None, ()))
-    if kind != functions.CALL or node.attrs[places[0]].name not in library:
-        return None
-    return library[node.attrs[places[0]].name]
+    return next(iter(calls.functions(node)), None) if calls.kind(node) == CALL else None
 
 
 def _inline(node: Node, body: Function) -> list[Node]:

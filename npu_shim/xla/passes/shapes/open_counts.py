@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Sequence
 
-from npu_shim.rewriter.analysis.order import NEXT
+from npu_shim.rewriter.analysis.order import closes_loop
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.xla.passes.shapes.compile_time import SHAPES, STRICT
 
@@ -126,7 +126,7 @@ def falls(value: Value, view: Any) -> bool:
 
 def _rises(node: Node, view: Any) -> bool:
     if node.op == "Merge":
-        return any(value.node.op in NEXT for value in node.inputs)
+        return closes_loop(node)
     if node.op in QUOTIENTS:
         return not varies(node.inputs[1], view) or _is_reduced_shape(node.inputs[1])
     if node.op in OF_FIRST:

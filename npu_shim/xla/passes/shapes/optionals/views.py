@@ -10,8 +10,10 @@ from typing import Any, Collection, Mapping, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.analysis import calls
 from npu_shim.rewriter.graph.arguments import data, output_of
 from npu_shim.rewriter.graphdef import functions
+from npu_shim.rewriter.ir import graphdef
 from npu_shim.xla.passes.legalize.facts import inferred
 from npu_shim.xla.passes.shapes import flat_bodies
 
@@ -91,10 +93,11 @@ class _Copy:
     def __init__(self, graph_def: Any, equal: Mapping[tuple[str, str], str]) -> None:
         self._equal = equal
         library = {function.signature.name: function for function in graph_def.library.function}
-        names = flat_bodies.callers_first(graph_def, lambda node: True)
+        called = calls.callers_first(graphdef.read(graph_def).graph, lambda node: True)
+        names = [function.name for function in called]
         self._library = {name: library[name] for name in names}
         told = called_by_name(graph_def)
-        self.flats = {GRAPH: graph_def, **{name: flat_bodies.as_graph(library[name], told, None) for name in names}}
+        self.flats = {GRAPH: graph_def, **{name: flat_bodies.as_graph(library[name], told) for name in names}}
         self.arguments: dict[str, tuple[str, ...]] = {GRAPH: ()}
         self.results: dict[str, tuple[str, ...]] = {GRAPH: ()}
         for name in names:
