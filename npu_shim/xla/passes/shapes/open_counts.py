@@ -76,23 +76,30 @@ def problem(node: Node, view: Any) -> tuple[Value, str] | None:
 
 def varies(value: Value, view: Any) -> bool:
     """Whether a value is computed of tensors of open size, or of their shapes; a rank is always known."""
-    pending, seen = [value.node], set[Node]()
+    pending, seen = [value], set[Value]()
     while pending:
-        node = pending.pop()
-        if node in seen or node.op == "Rank":
+        value = pending.pop()
+        node, sources = value.node, _sources(value)
+        if value in seen or node.op == "Rank":
             continue
-        seen.add(node)
-        if node in view.counts or view.open_inputs(node):
+        seen.add(value)
+        if node in view.counts or any(source in sources for source in view.open_inputs(node)):
             return True
-        pending += [source.node for source in node.inputs] if node.op not in SHAPES else []
+        pending += sources if node.op not in SHAPES else []
         pending += _pushed(node) if node.op == POP else []
     return False
 
 
-def _pushed(pop: Node) -> list[Node]:
+def _sources(value: Value) -> Sequence[Value]:
+    """The inputs that an output is computed of."""
+    inputs = value.node.inputs
+    return inputs[value.index : value.index + 1] if value.node.op == "IdentityN" else inputs
+
+
+def _pushed(pop: Node) -> list[Value]:
     """What a loop has pushed on the Stack that its gradient takes a value from."""
     stack = _stack(pop)
-    return [node.inputs[1].node for node in pop.graph if node.op == "StackPushV2" and _stack(node) is stack]
+    return [node.inputs[1] for node in pop.graph if node.op == "StackPushV2" and _stack(node) is stack]
 
 
 def _stack(node: Node) -> Node:
@@ -104,17 +111,18 @@ def _stack(node: Node) -> Node:
 
 def _unbounded(size: Value, view: Any) -> Node | None:
     """A node on the way to a size that may give more for fewer rows than for the most; None if there is none."""
-    pending, way = [size], dict[Node, None]()
+    pending, seen, way = [size], set[Value](), dict[Node, None]()
     while pending:
         value = pending.pop()
         node = value.node
-        if node in way or node.op in OF_SHAPES or not varies(value, view):
+        if value in seen or node.op in OF_SHAPES or not varies(value, view):
             continue
+        seen.add(value)
         way[node] = None
         if node not in view.counts:
             if not _rises(node, view):
                 return node
-            pending += node.inputs
+            pending += _sources(value)
     in_body = any(node.op in INTO_BODIES or node in view.counts for node in way)
     return next((node for node in way if node.op in FALLING or node in view.falling), None) if in_body else None
 
