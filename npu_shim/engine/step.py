@@ -9,6 +9,7 @@ from typing import Any, Dict, FrozenSet, Mapping, Tuple
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.engine import pipeline
 from npu_shim.engine.partition import cut as cutting
 from npu_shim.engine.partition import facts, fallback
 from npu_shim.engine.partition.constants import Constant, fixed
@@ -22,13 +23,12 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
-from npu_shim.rewriter.ir import graphdef
 from npu_shim.session import lines
 from npu_shim.session.observers import trace
 from npu_shim.xla import refusals, step_function
 from npu_shim.xla.passes import pruning
 from npu_shim.xla.passes.legalize.site import ROWS, VALUE
-from npu_shim.xla.passes.resources import host_reports, random_ops, writers
+from npu_shim.xla.passes.resources import random_ops, writers
 from npu_shim.xla.passes.shapes.compile_time import SHAPES
 
 PASSED = "passed"  # kind of a tensor that stays on the device, see `pjrt.manifest.Tensor`
@@ -341,13 +341,15 @@ def _prepared(source, cut, program, wanted, rewritten, options):
     graph_def, plan, user = rewritten
     kept = [source_of(tensor if isinstance(tensor, str) else tensor.name) for tensor in wanted]
     shared = [source.feed(name) for name in (*program.fed, *program.taken)]
-    graph_def, placeholders = pruning.cut_out(_without_other_parts(graph_def, cut, program), kept, shared)
+    division, watching = pipeline.Division(cut, program, kept, shared), passes.wanted(options.values)
+    graph_def = pipeline.program_of(graph_def, division, watching)
     left = {node.name for node in graph_def.node}
-    feeds = dict(zip(placeholders, shared))
+    feeds = dict(zip(division.placeholders, shared))
     feeds.update((name, feed) for name, feed in user.items() if name in left)
     # which device it is for is known when it is compiled
-    asked = words.RECOMPUTE.of(options.values), False, passes.wanted(options.values), words.ATTENTION.of(options.values)
-    manner = step_function.Manner(*asked)
+    manner = step_function.Manner(
+        words.RECOMPUTE.of(options.values), False, watching, words.ATTENTION.of(options.values)
+    )
     graph_def = step_function.checked(graph_def, kept, list(feeds), manner.watching)
     values = _values_for_unknown_shapes(graph_def, source)
     return step_function.lowered(graph_def, wanted, feeds, plan, source, manner, values)
@@ -364,22 +366,6 @@ def _rewritten(source, graph_def, preserved, placeholders, options):
     lines.say(done, options.precision())
     trace.graph(done.plan, done.seconds)
     return done.graph_def, done.plan
-
-
-def _without_other_parts(graph_def, cut, program):
-    """A copy of the run's GraphDef: nothing waits for other parts, prints only forward, nothing known is asserted."""
-    elsewhere = set(cut.places) - program.nodes
-    module = graphdef.read(graph_def)
-    for node in module.graph:
-        kept = [control for control in node.controls if control.name not in elsewhere]
-        if len(kept) < len(node.controls):
-            node.set_controls(kept)
-        is_effect = node.name in cut.programs[-1].effects
-        if is_effect and node.op in host_reports.FORWARDING + host_reports.CHECKS:
-            host_reports.forward(node)
-        elif node.name in cut.conditions and not host_reports.silence(node):
-            node.attrs["else_branch"] = node.attrs["then_branch"]  # a tf.cond around an assertion that holds
-    return graphdef.write(module)
 
 
 def _values_for_unknown_shapes(graph_def, source):

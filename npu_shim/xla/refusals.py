@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any, Container, Iterator, Sequence
+from types import MappingProxyType
+from typing import Any, Container, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.ir.module import Provenance
 from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION
 from npu_shim.xla.passes.legalize.host import HOST
 from npu_shim.xla.passes.legalize.site import NotConstant
@@ -30,6 +32,7 @@ UNBOUNDED = (
     "tf.while_loop its maximum_iterations"
 )
 EQUALLY_MANY = "two tensors have numbers of rows that depend on the data, and XLA cannot tell that these are equal"
+NOTHING: Mapping[str, Provenance] = MappingProxyType({})
 OPEN = re.compile(r"Input (\d+) to node `(?:\S*?step/)?([^\s`]+)` with op \S+ must be a compile-time constant")
 REASONS = (  # pattern of TensorFlow's text -> what it means
     (re.compile(r"No registered '(\w+)' OpKernel for \S+ devices"), NO_KERNEL),
@@ -39,14 +42,15 @@ REASONS = (  # pattern of TensorFlow's text -> what it means
 )
 
 
-def refusal(text: str, graph_def: Any = None) -> PlanError:
+def refusal(text: str, graph_def: Any = None, provenance: Mapping[str, Provenance] = NOTHING) -> PlanError:
     """Returns an XLA error as a PlanError; as a NotConstant if it names the input that is not constant.
 
     Args:
         text: the text of TensorFlow's error.
         graph_def: as for `xla_errors`; None to quote only the text's first line.
+        provenance: as for `xla_errors`.
     """
-    sentence = _sentence(text, graph_def) if graph_def is not None else (
+    sentence = _sentence(text, graph_def, provenance) if graph_def is not None else (
         "the step cannot be compiled by XLA: %s" % text.splitlines()[0]
     )  # fmt: skip
     match = OPEN.search(text)
@@ -63,16 +67,17 @@ def require_known_shapes(graph_def: Any, among: Container[str]) -> None:
 
 
 @contextlib.contextmanager
-def xla_errors(graph_def: Any) -> Iterator[None]:
+def xla_errors(graph_def: Any, provenance: Mapping[str, Provenance] = NOTHING) -> Iterator[None]:
     """Context in which XLA's compile errors become PlanErrors.
 
     Args:
         graph_def: the step's tf.GraphDef, which maps nodes to ops.
+        provenance: where the nodes come from that are none of the script's, by name.
     """
     try:
         yield
     except REFUSALS as error:
-        raise refusal(error.message, graph_def) from error
+        raise refusal(error.message, graph_def, provenance) from error
 
 
 def hlo_of(step: Any, stage: str, feeds: Sequence[Any] = ()) -> Any:
@@ -84,7 +89,7 @@ def hlo_of(step: Any, stage: str, feeds: Sequence[Any] = ()) -> Any:
     """
     step.function  # noqa: B018  errors of tracing are none of XLA's
     try:
-        with xla_errors(step.graph_def):
+        with xla_errors(step.graph_def, step.provenance):
             return step.hlo(stage, feeds)
     except PlanError:
         raise
@@ -99,9 +104,11 @@ def parsed(hlo: bytes) -> Any:
     return hlo_pb2.HloModuleProto.FromString(hlo)
 
 
-def _sentence(text: str, graph_def: Any) -> str:
+def _sentence(text: str, graph_def: Any, provenance: Mapping[str, Provenance]) -> str:
     name, op = _node(text, graph_def)
     where = "node '%s' (%s)" % (name, op) if name else "the step"
+    if name in provenance:
+        where += ", made " + str(provenance[name])
     reason = next((meaning for pattern, meaning in REASONS if pattern.search(text)), text.strip().splitlines()[0])
     if op in HOST and reason == NO_KERNEL:
         reason = "%s: %s. Feed the step what it gives, or" % (NO_KERNEL, HOST[op])

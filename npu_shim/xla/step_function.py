@@ -23,7 +23,7 @@ from npu_shim.rewriter.analysis import writes
 from npu_shim.rewriter.collector import without_collector
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.rewriter.ir.attributes import Shape
-from npu_shim.rewriter.ir.module import Module
+from npu_shim.rewriter.ir.module import Module, Provenance
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session.clusters import unchecked
 from npu_shim.xla import pipeline, rewriting, tracing
@@ -65,6 +65,7 @@ class StepFunction:
         recomputation: what is computed again, a `rematerialization.report.Recomputation`.
         places: fetched name -> what stands for it in graph_def, as inputs name it: "x", "x:1", "^x".
         unsized: whether only the HLO tells if a conditional's branches give different sizes.
+        provenance: of the nodes of graph_def that are none of the script's, by name.
 
     The HLO module of `hlo` has as parameters the feeds, then the state; its result is a tuple of the fetched tensors,
     then the new values of the state variables that are `updated`.
@@ -80,6 +81,7 @@ class StepFunction:
     attention: Attention
     places: Mapping[str, str]
     unsized: bool
+    provenance: Mapping[str, Provenance]
 
     @property
     def function(self) -> Callable:
@@ -180,6 +182,8 @@ class Prepared:
         state: as in StepFunction.
         plan: as in StepFunction.
         manner: how it is prepared.
+        own: names of the nodes that are the script's own.
+        provenance: of the other nodes of graph_def, by name.
         modules: the module that graph_def was written from, until the first `for_shapes` takes it.
     """
 
@@ -190,6 +194,8 @@ class Prepared:
     state: tuple[StateVariable, ...]
     plan: Plan | None
     manner: Manner
+    own: frozenset[str]
+    provenance: Mapping[str, Provenance]
     modules: list[Module] = field(default_factory=list, repr=False, compare=False)
 
     def on(self, platform: str) -> Prepared:
@@ -217,6 +223,7 @@ class Prepared:
             module = self._module()
             _set_shapes(module.graph, feeds)
             graph_def = pipeline.run(pipeline.SHAPES, module, context, manner.watching)
+            provenance = {**self.provenance, **module.provenance(self.own)}
             module.release()
 
         @without_collector()
@@ -225,8 +232,8 @@ class Prepared:
                 return tracing.traced(graph_def, self.fetches, self.places, feeds, self.state)
 
         given = tuple(feeds.values())
-        told = (self.plan, context.recomputation, context.fused)
-        return StepFunction(given, self.fetches, self.state, trace, graph_def, *told, self.places, context.unsized)
+        told = (self.plan, context.recomputation, context.fused, self.places, context.unsized, provenance)
+        return StepFunction(given, self.fetches, self.state, trace, graph_def, *told)
 
 
     def _module(self) -> Module:
@@ -315,13 +322,14 @@ def lowered(
         manner: as in Prepared.
         values: as in `prepare`.
     """
+    own = frozenset(node.name for node in graph_def.node)
     module = pipeline.module_of(pruning.without_places(graph_def), pipeline.results_of(map(_name, wanted)))
     graph_def = pipeline.run(pipeline.RESOURCES, module, pipeline.Context(), manner.watching)
     places, written = module.results(), {handle.name for handle in writes.written(module.graph)}
     module.graph.results = {n: module.graph.value(text) for n, text in _results(places, graph_def).items()}
     with tf_internals.eager_mode():
         state = _state(graph_def, written, values, source)
-    return Prepared(graph_def, wanted, places, feeds, state, plan, manner, [module])
+    return Prepared(graph_def, wanted, places, feeds, state, plan, manner, own, module.provenance(own), [module])
 
 
 def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], watching: Watching) -> Any:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Iterator, NamedTuple
+from typing import Any, Callable, Container, Iterable, Iterator, NamedTuple
 
 from . import definitions
 from .definitions import Definition
 from .graph import DATA, INPUTS, Graph, Node
+
+
+class Provenance(NamedTuple):
+    """Where a node comes from: the pass that made it or touched it last, and the node that it was made for, or ""."""
+
+    made_by: str
+    origin: str = ""
+
+    def __str__(self) -> str:
+        """In words."""
+        return "by pass '%s'%s" % (self.made_by, ", for '%s'" % self.origin if self.origin else "")
 
 
 class Function(Graph):
@@ -47,7 +58,7 @@ class Module:
         self._graph: Graph | None = Graph(self)
         self._functions = Library()
         self._read: Callable[[Module, Any], tuple[Graph, Library]] | None = None
-        self._carried = _Carried({}, {})
+        self._carried = _Carried({}, {}, None, "")
         self._before = self._written = 0  # versions: of the graphs that have been replaced; of `source`
         self._ops: tuple[int, frozenset[str]] = (-1, frozenset())  # of which version, what `ops` returned
 
@@ -114,6 +125,15 @@ class Module:
             return self._carried.results
         return {name: str(value) for name, value in self._graph.results.items()}
 
+    def provenance(self, known: Container[str] = ()) -> dict[str, Provenance]:
+        """Of the nodes that passes have made or touched, by name; those of functions too, as far as these are read.
+
+        Args:
+            known: names of nodes that nobody asks for.
+        """
+        nodes = [node for graph in self.graphs() for node in graph.nodes.values() if node.made_by]
+        return {node.name: Provenance(node.made_by, node.origin) for node in nodes if node.name not in known}
+
     def wrote(self, source: Any) -> None:
         """Notes the GraphDef that the module is now."""
         self.source, self._written = source, self.version
@@ -132,7 +152,7 @@ class Module:
         """
         self._before = self.version + 1
         if self._graph is not None:
-            self._carried = _Carried.of(self._graph)
+            self._carried = _Carried.of(self._graph, self.author)
             self.release()
         self._graph, self._read = None, read
         self.wrote(source)
@@ -148,20 +168,33 @@ def _ops_in(entry: Any) -> set[str]:
 
 
 class _Carried(NamedTuple):
-    """What a graph's successor takes over: results by name, (made_by, origin) of nodes by name."""
+    """What a graph's successor takes over.
+
+    Attributes:
+        results: by name.
+        provenance: of nodes by name.
+        known: names of the nodes that were there; None if nobody has read them.
+        author: name of the pass that made the successor.
+    """
 
     results: dict[str, str]
-    provenance: dict[str, tuple[str, str]]
+    provenance: dict[str, Provenance]
+    known: frozenset[str] | None
+    author: str
 
     @classmethod
-    def of(cls, graph: Graph) -> _Carried:
+    def of(cls, graph: Graph, author: str) -> _Carried:
         results = {name: str(value) for name, value in graph.results.items()}
-        provenance = {node.name: (node.made_by, node.origin) for node in graph if node.made_by}
-        return cls(results, provenance)
+        provenance = {node.name: Provenance(node.made_by, node.origin) for node in graph if node.made_by}
+        return cls(results, provenance, frozenset(graph.nodes), author)
 
     def restore(self, graph: Graph) -> None:
         graph.results = {name: graph.value(text) for name, text in self.results.items()}
-        for name, (made_by, origin) in self.provenance.items():
+        provenance = self.provenance
+        if self.known is not None and self.author:
+            new = graph.nodes.keys() - self.known
+            provenance = {**provenance, **dict.fromkeys(new, Provenance(self.author))}
+        for name, (made_by, origin) in provenance.items():
             if name in graph:
                 node = graph[name]
                 node.made_by, node.origin, node.touched = made_by, origin, DATA

@@ -8,7 +8,8 @@
 One node a statement, `name:Op{attributes}(inputs) on "device"`, where all but the first two may be left out; statements
 may also stand in one line, with semicolons. An attribute is a dtype's name, a number, true or false, none, bytes in
 quotes, a shape <2,?> (<*> for an unknown rank), a constant, a function @name{attributes}, $name for one that the call
-binds, or a [list] of these. `return` says what is fetched or run. A function stands behind:
+binds, or a [list] of these. `return` says what is fetched or run. A comment goes from "  # " to the end of its line. A
+function stands behind:
 
     function double(a: float32) -> (b: float32)
       s:Add{T=float32}(a, a)
@@ -29,12 +30,13 @@ from .attributes import Callee, DType, Shape, Tensor, Unbound
 from .definitions import Argument, Definition, registered
 from .graph import CONTROL, Graph, Node, Value
 from .graphdef import ARGUMENT
-from .module import Function, Module
+from .module import Function, Module, Provenance
 
 SHOWN = 16  # elements of a constant; of a longer one the first ones and a checksum are shown
 NAME = r"[\w./\\\[\]>+-]+"
 HEAD = re.compile(rf"\s*;?\s*(?P<name>{NAME}):(?P<op>\w+)(@(?P<dtypes>\w+))?(\[(?P<flag>\w+)\])?")
 INPUT = re.compile(rf"\^?{NAME}(:\d+)?")
+COMMENT = re.compile(r"[ \t]+# [^\n]*")
 RETURN = re.compile(r"\s*;?\s*(?P<kind>return|effects) ")
 RESULT = re.compile(rf"\s*(?P<name>{NAME}(:\d+)?)=(?P<value>\^?{NAME}(:\d+)?)")
 FUNCTION = re.compile(r"\s*(?P<stateful>stateful )?function (?P<name>\w+)\((?P<inputs>.*?)\) -> \((?P<outputs>.*?)\)")
@@ -59,25 +61,31 @@ class Statement(NamedTuple):
 # -- out ---------------------------------------------------------------------------------------------------------------
 
 
-def show(module: Module) -> str:
-    """A module as text; long constants are abbreviated, so that it may not be read again."""
-    lines = list(_shown_graph(module.graph))
+def show(module: Module, provenance: bool = False) -> str:
+    """A module as text; long constants are abbreviated, so that it may not be read again.
+
+    Args:
+        module: a Module.
+        provenance: whether comments say which pass has made or touched a node, and for which one.
+    """
+    show = _show_with_provenance if provenance else show_node
+    lines = list(_shown_graph(module.graph, show))
     for name in module.functions:
         function = module.functions[name]
         signature = function.signature
         inputs, outputs = (", ".join(map(_shown_argument, side)) for side in (signature.inputs, signature.outputs))
         stateful = "stateful " if signature.is_stateful else ""
         lines.append("%sfunction %s(%s) -> (%s)" % (stateful, name, inputs, outputs))
-        lines += ["  " + line for line in _shown_graph(function)]
+        lines += ["  " + line for line in _shown_graph(function, show)]
         lines.append("end")
     return "\n".join(lines) + "\n"
 
 
-def _shown_graph(graph: Graph) -> Iterator[str]:
+def _shown_graph(graph: Graph, show: Callable[[Node], str]) -> Iterator[str]:
     arguments = set(graph.arguments)
     for node in graph:
         if node not in arguments:
-            yield show_node(node)
+            yield show(node)
     if graph.results:
         yield "return " + ", ".join("%s=%s" % pair for pair in graph.results.items())
     if isinstance(graph, Function) and graph.effects:
@@ -92,6 +100,10 @@ def show_node(node: Node) -> str:
         node.name, node.op, "{%s}" % attrs if attrs else "", "(%s)" % inputs if inputs else "",
         ' on "%s"' % node.device if node.device else "",
     )  # fmt: skip
+
+
+def _show_with_provenance(node: Node) -> str:
+    return show_node(node) + ("  # " + str(Provenance(node.made_by, node.origin)) if node.made_by else "")
 
 
 def _shown_argument(argument: Argument) -> str:
@@ -241,6 +253,7 @@ class _Reader:
         attrs = self.several("}", self.attribute) if self.word("{") else []
         inputs = self.several(")", self.input) if self.word("(") else []
         device = self.value().decode() if self.word("on ") else ""
+        self.take(COMMENT)
         return Statement(head["name"], head["op"], head["dtypes"], head["flag"], tuple(attrs), tuple(inputs), device)
 
     def several(self, end: str, one: Callable[[], Any]) -> list[Any]:

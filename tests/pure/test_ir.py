@@ -596,6 +596,30 @@ def test_a_changed_node_names_the_pass_and_where_it_came_from():
     ]  # fmt: skip
 
 
+def test_nodes_that_come_with_another_graph_def_name_the_pass_that_gave_it():
+    module = parsed(FORWARD)
+    module.author = "convert"
+    graphdef.replace(module, message(FORWARD.replace("\nn:", "\nmore:NoOp\nn:")))
+    assert module.provenance() == {"more": ("convert", "")}
+    assert module.provenance(known={"more"}) == {}
+    again = parsed(FORWARD)
+    graphdef.replace(again, message(FORWARD))
+    assert again.provenance() == {}
+
+
+def test_comments_tell_where_nodes_come_from_and_are_read_over():
+    module = parsed(FORWARD)
+    plain = text.show(module)
+    module.author = "fold"
+    module.graph.add("y/one", "A", origin=module.graph["y"])
+    module.graph["n"].set_controls([])
+    lines = text.show(module, provenance=True).splitlines()
+    assert [line.partition("  # ")[2] for line in lines if "#" in line] == [
+        "by pass 'fold'", "by pass 'fold', for 'y'",
+    ]  # fmt: skip
+    assert plain == text.show(parsed(plain.replace("\n", "  # by pass 'fold', for 'x'\n", 2)))
+
+
 def test_an_empty_attribute_stays_empty():
     value = protos.CLASSES["AttrValue"]()
     attributes.encode(None, value)

@@ -20,6 +20,7 @@ from npu_shim import cli
 from npu_shim.export.step import checkpoint, export, hlo_of, stablehlo, state_roles
 from npu_shim.pjrt import manifest
 from npu_shim.rewriter.errors import ConfigError, PlanError
+from npu_shim.rewriter.ir.module import Provenance
 from npu_shim.xla import step_function
 from npu_shim.xla.passes.legalize.site import NotConstant
 
@@ -206,10 +207,13 @@ def test_a_refusal_of_xla_is_told_once_and_names_its_input():
         raise tf.errors.InvalidArgumentError(None, None, text)
 
     graph_def = tf.GraphDef(node=[tf.NodeDef(name="y", op="Fill")])
-    step = types.SimpleNamespace(function=None, graph_def=graph_def, hlo=hlo)
+    step = types.SimpleNamespace(function=None, graph_def=graph_def, hlo=hlo, provenance={})
     with pytest.raises(NotConstant, match=r"^npu_shim: node 'y' \(Fill\) cannot be compiled by XLA: XLA must") as told:
         hlo_of(step, "default", "hlo")
     assert (told.value.node, told.value.number) == ("y", 1)
+    step.provenance = {"y": Provenance("legalize", "x")}
+    with pytest.raises(NotConstant, match=r"node 'y' \(Fill\), made by pass 'legalize', for 'x' cannot be compiled"):
+        hlo_of(step, "default", "hlo")
 
 
 def test_a_result_whose_rows_only_the_data_count_is_not_exported(tmp_path):

@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> int:
 
     def changed(number: int, step: Pass, module: Any) -> None:
         if step.name in shown:
-            print("# after %d, %s\n%s" % (number, step.name, text.show(module)))
+            print("# after %d, %s\n%s" % (number, step.name, text.show(module, provenance=True)))
 
     line = Pipeline("opt", "runs the passes that were asked for", chosen)
     active = pipeline.run(line, module, Context(has_kernels=True), Watch(each=True, changed=changed))

@@ -1,4 +1,8 @@
-"""Prunes a GraphDef to one step: the ancestors of the fetches, with Placeholders for the feeds."""
+"""Prunes a graph to one step: the ancestors of the fetches, with Placeholders for the feeds.
+
+A session's GraphDef holds more than a step, often much more: `cut_out` reads no node of it that the step does not need.
+`extract` does the same in a Module.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,10 @@ from typing import Any, Container, Iterable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.module import Module
 
 PLACEHOLDERS = ("Placeholder", "PlaceholderWithDefault", "PlaceholderV2")
 
@@ -82,8 +89,34 @@ def reachable(graph_def: tf.GraphDef, keep: Iterable[str]) -> tf.GraphDef:
     return cut_out(graph_def, keep)[0]
 
 
-def placeholder_of(tensor: str, nodes: Mapping[str, tf.NodeDef]) -> str:
-    """Name of the Placeholder for a fed tensor: its own if it is one, else a new one."""
+def extract(module: Module, results: Iterable[str], feeds: Sequence[Any]) -> list[str]:
+    """Leaves the ancestors of some nodes in a module's graph, with Placeholders for the feeds; sorts them by name.
+
+    Args:
+        module: a Module without results.
+        results: names of nodes.
+        feeds: list of `sources.Argument`.
+
+    Returns:
+        The names of the Placeholders, which all stay; a feed that is not a placeholder gets a Placeholder of its own.
+    """
+    graph = module.graph
+    names = [placeholder_of(feed.name, graph.nodes) for feed in feeds]
+    kept = [graph[name] for name in results]
+    for name, feed in zip(names, feeds):
+        proto = _make_placeholder(name, feed)
+        if name in graph:
+            graphdef.become(graph[name], proto)
+        else:
+            graphdef.insert(graph, [proto], origin=graph.value(feed.name).node)
+            graph.value(feed.name).replace_by(graph[name].value)
+    graph.keep(order.ancestors([*kept, *map(graph.__getitem__, names)]))
+    graph.sort()
+    return names
+
+
+def placeholder_of(tensor: str, nodes: Mapping[str, Any]) -> str:
+    """Name of the Placeholder for a fed tensor: its own if it is one, else a new one; `nodes` are NodeDefs or Nodes."""
     name, _, port = tensor.partition(":")
     return name if nodes[name].op in PLACEHOLDERS else "%s_%s/fed" % (name, port)
 
