@@ -362,7 +362,8 @@ def _rewritten(source, graph_def, preserved, placeholders, options):
     built = {node.name: node.op for node in source.graph_def.node}
     present = {node.name for node in graph_def.node}
     preserved = [name for name in dict.fromkeys(preserved) if source_of(name) in present]
-    done = rewrite_graph(graph_def, placeholders, preserved, options.precision(), "XLA", built)
+    watching = passes.wanted(options.values)
+    done = rewrite_graph(graph_def, placeholders, preserved, options.precision(), "XLA", built, watching)
     lines.say(done, options.precision())
     trace.graph(done.plan, done.seconds)
     return done.graph_def, done.plan

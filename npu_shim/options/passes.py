@@ -32,6 +32,9 @@ class Watching:
         return Watch(self.each, dump.to_folder(self.folder, pipeline)) if self.folder else Watch(self.each)
 
 
+NOBODY = Watching()
+
+
 def wanted(values: Mapping[str, Any]) -> Watching:
     """Returns what is asked for.
 

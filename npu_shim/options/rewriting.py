@@ -9,15 +9,16 @@ from typing import Any, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options import precision, table
+from npu_shim.options import passes, precision, table
 from npu_shim.options.ops import kernel_tables
+from npu_shim.options.passes import NOBODY, Watching
 from npu_shim.options.reports import pages
 from npu_shim.rewriter.errors import ConfigError, nearest, shortened
 from npu_shim.rewriter.graphdef import inlined_names
 from npu_shim.rewriter.graphdef.saturating import saturated
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.rewriter.planner.overrides import NO_OVERRIDES, Override, Overrides
-from npu_shim.rewriter.rewrite import Asked, Rewritten, rewrite_graph_def
+from npu_shim.rewriter.rewrite import PRECISION, Asked, Rewritten, rewrite_graph_def
 from npu_shim.rewriter.tables.dtypes import NUMBERS
 
 
@@ -52,7 +53,9 @@ def rewrite(
         >>> rewritten, plan = npu_shim.rewrite(graph.as_graph_def(), ["loss:0"], precision_mode="allow_mix_precision")
     """
     _check_arguments(graph_def, fetches=fetches, feeds=feeds)
-    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(table.of_keywords(options)), device)
+    values = table.of_keywords(options)
+    chosen, watching = precision.resolve(values), passes.wanted(values)
+    done = rewrite_graph(graph_def, feeds, fetches, chosen, device, watching=watching)
     return done.graph_def, done.plan
 
 
@@ -76,6 +79,7 @@ def rewrite_graph(
     chosen: precision.Precision,
     device: str = "CPU",
     built: Mapping[str, str] = MappingProxyType({}),
+    watching: Watching = NOBODY,
 ) -> Rewritten:
     """Rewrites a graph according to resolved options.
 
@@ -87,6 +91,7 @@ def rewrite_graph(
         device: one of `kernel_tables.DEVICES`: whose kernels run the result.
         built: name -> op of the nodes of the graph as the user built it, which the options may name: `graph_def` may be
             a part of it, in which constants are folded.
+        watching: who looks on while passes run.
 
     Returns:
         Rewritten.
@@ -107,7 +112,7 @@ def rewrite_graph(
         unmatched,
     )
     feeds, preserved = list(feeds), list(preserved)
-    done = rewrite_graph_def(graph_def, feeds, preserved, asked)
+    done = rewrite_graph_def(graph_def, feeds, preserved, asked, watching.of(PRECISION.name))
     pages.keep(done, graph_def, feeds, preserved, chosen)
     return replace(done, graph_def=saturated(done.graph_def, feeds)) if chosen.policy.saturates else done
 

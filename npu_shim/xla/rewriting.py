@@ -88,7 +88,7 @@ def rewritten(
         raise ConfigError("device is '%s', expected CPU or GPU" % (device,))
     chosen = precision.resolve(values)
     built = {node.name: node.op for node in source.graph_def.node} if chosen.customized is not None else {}
-    done = rewrite_graph(graph_def, feeds, fetches, chosen, "XLA", built)
+    done = rewrite_graph(graph_def, feeds, fetches, chosen, "XLA", built, passes.wanted(values))
     for text in (*done.plan.warnings, *done.plan.unmatched):
         lines.once(text)
     return done.graph_def, done.plan

@@ -2,8 +2,9 @@
 
     module --pass--> module --pass--> ... --check--> module
 
-A pass takes a module that is valid and leaves one that is (structure.py). What else it needs or promises are its
-`requires` and `ensures`: an `ensures` that no later pass undoes holds to the end of the pipeline.
+A pass takes a module that is valid and leaves one that is (structure.py). What else it needs and leaves are its
+`requires` and `ensures`: an `ensures` that no later pass undoes holds to the end of the pipeline. A pass with a
+`promise` is compared with it, always.
 """
 
 from __future__ import annotations
@@ -32,6 +33,24 @@ class Property:
 
 
 @dataclass(frozen=True)
+class Promise:
+    """What a pass may change; checked wherever it has changed something.
+
+    Attributes:
+        reason: why the graph means the same.
+        violations: what else it has changed, a sentence each; takes the GraphDef that it was given, the one that it
+            leaves, and the context.
+    """
+
+    reason: str
+    violations: Callable[[Any, Any, Any], Iterable[str]]
+
+
+def _always(context: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
 class Pass:
     """A rewrite of modules.
 
@@ -42,6 +61,9 @@ class Pass:
         requires: Properties of what it takes.
         ensures: Properties of what it leaves.
         needs_ops: it changes nothing in a module that has none of these ops, and does not run; None for any module.
+        applies: whether it runs in a context.
+        promise: what it may change, for a module that was read from a GraphDef; None where nobody compares.
+        repeats: whether it runs again until it changes nothing; its promise is of one run.
     """
 
     name: str
@@ -50,6 +72,9 @@ class Pass:
     requires: tuple[Property, ...] = ()
     ensures: tuple[Property, ...] = ()
     needs_ops: frozenset[str] | None = None
+    applies: Callable[[Any], bool] = _always
+    promise: Promise | None = None
+    repeats: bool = False
 
     def is_idle(self, module: Module) -> bool:
         """Whether a module has none of the ops without which the pass changes nothing."""
@@ -65,12 +90,15 @@ class Pipeline:
         purpose: what it makes of what, a sentence.
         passes: the Passes.
         given: Properties of what it takes.
+        has_promises: whether what its passes promise leaves nothing of the structure to check: it is checked at the
+            end, and only with `Watch.each`. Between its passes it may not hold.
     """
 
     name: str
     purpose: str
     passes: tuple[Pass, ...]
     given: tuple[Property, ...] = ()
+    has_promises: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,37 +115,53 @@ class Watch:
     changed: Callable[[int, Pass, Module], None] = lambda number, step, module: None
 
 
-def run(pipeline: Pipeline, module: Module, context: Any = None, watch: Watch = Watch()) -> list[str]:
+NOBODY = Watch()
+
+
+def run(pipeline: Pipeline, module: Module, context: Any = None, watch: Watch = NOBODY) -> list[str]:
     """Runs a pipeline on a module, in place.
 
     Returns:
         The names of the passes that changed something.
 
     Raises:
-        VerifyError: a pass broke the structure of the module, or what it requires or ensures does not hold. Without
-            `watch.each` that is told at the end, of the pipeline as a whole.
+        VerifyError: a pass has changed something else than it promises, broke the structure of the module, or what it
+            requires or ensures does not hold. Without `watch.each` the structure is told at the end, of the pipeline
+            as a whole.
     """
     active: list[str] = []
     for number, step in enumerate(pipeline.passes, 1):
+        if not step.applies(context):
+            continue
         is_idle = step.is_idle(module)
         if is_idle and not watch.each:
             continue
         if watch.each:
             _require(step.requires, module, "before pass '%s'" % step.name)
-        version = module.version
-        _run(step, module, context)
-        if module.version == version:
+        if not _has_changed(step, module, context):
             continue
         if is_idle:
             raise VerifyError(["pass '%s' changed a module that has none of the ops that it needs" % step.name])
         active.append(step.name)
         watch.changed(number, step, module)
-        if watch.each:
+        if watch.each and not pipeline.has_promises:
             _require_valid(module, None, "pass '%s'" % step.name)
             _require(step.ensures, module, "pass '%s'" % step.name)
-    if active and not watch.each:
-        _require_valid(module, active, "pipeline '%s'" % pipeline.name)
+    if active and watch.each == pipeline.has_promises:
+        _require_valid(module, None if watch.each else active, "pipeline '%s'" % pipeline.name)
     return active
+
+
+def _has_changed(step: Pass, module: Module, context: Any) -> bool:
+    """Runs a pass, with its promise checked; returns whether it has changed the module."""
+    first, is_done = module.version, False
+    while not is_done:
+        version, before = module.version, None if step.promise is None else graphdef.write(module)
+        _run(step, module, context)
+        is_done = module.version == version or not step.repeats
+        if step.promise is not None and module.version != version:
+            _require_kept(step.name, step.promise.violations(before, graphdef.write(module), context))
+    return module.version != first
 
 
 def _run(step: Pass, module: Module, context: Any) -> None:
@@ -136,6 +180,12 @@ def on_graph_def(rewrite: Callable[[Any, list[str]], Any]) -> Callable[[Module, 
         graphdef.replace(module, rewrite(graphdef.write(module), kept))
 
     return run_on_protos
+
+
+def _require_kept(name: str, violations: Iterable[str]) -> None:
+    broken = list(violations)
+    if broken:
+        raise VerifyError("pass '%s': %s" % (name, text) for text in broken)
 
 
 def _require_valid(module: Module, made_by: Iterable[str] | None, where: str) -> None:

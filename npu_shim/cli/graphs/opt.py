@@ -117,10 +117,10 @@ def listings() -> tuple[Listing, ...]:
     from npu_shim.session.passes.promises import PROMISES
     from npu_shim.xla.pipeline import PIPELINES
 
-    stages = tuple((stage.name, stage.reason) for stage in (*rewrite.DECIDE, *rewrite.EDIT))
+    stages = tuple((step.name, step.reason) for step in rewrite.PRECISION.passes)
     kept = tuple((step.name, step.reason, PROMISES[step.name].reason) for step in session.PASSES)
     return (
-        Listing("precision", rewrite.PURPOSE, "rewriter/rewrite.py", (), stages),
+        Listing("precision", rewrite.PRECISION.purpose, "rewriter/rewrite.py", (), stages),
         Listing(session.NAME, session.PURPOSE, "npu_shim/session/pipeline.py", ("why the graph means the same",), kept),
         *map(_step, PIPELINES),
     )

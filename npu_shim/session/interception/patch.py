@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import cluster, ranks
 from npu_shim.distributed.liveness import watch
-from npu_shim.options import engine
+from npu_shim.options import engine, passes
 from npu_shim.options.entrances import config_proto
 from npu_shim.options.ops import kept_gradients
 from npu_shim.options.precision import speaks_of_ops
@@ -286,7 +286,8 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     built = call_scopes.built(number) if speaks_of_ops(options.values) else {}
     if built:
         chosen = replaced_ops.as_asked(graph_def, {**call_scopes.built_in_functions(number), **built}, chosen)
-    done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, built=built)
+    watching = passes.wanted(options.values)
+    done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, built=built, watching=watching)
     lines.say(done, chosen)
     trace.graph(done.plan, done.seconds)
     run = pipeline.Run(graph_def, feeds, [*fetches, *preserved], number, config_proto.is_local(entry), has_clusters)
