@@ -51,8 +51,8 @@ def session(build, folder):
     os.environ[calibration.SWITCH], os.environ[calibration.FOLDER] = str(10**9), folder
     with tf.Graph().as_default() as graph:
         fetches, feeds, init = build()
-    made = bench_cpu.session(graph, MODE, init)
-    return made, fetches, feeds
+    opened = bench_cpu.session(graph, MODE, init)
+    return opened, fetches, feeds
 
 
 def measured(name, steps):
@@ -69,27 +69,27 @@ def measured(name, steps):
         taken = {False: [], True: []}
         groups = None
         while groups is None or len(taken[True]) < groups + 1 + steps:
-            for which, (each, fetches, feeds) in ((False, plain), (True, calibrated)):
+            for which, (opened, fetches, feeds) in ((False, plain), (True, calibrated)):
                 start = time.perf_counter()
-                each.run(fetches, feeds)
+                opened.run(fetches, feeds)
                 taken[which].append(time.perf_counter() - start)
             if groups is None:
                 groups = _groups(recorder, calibrated)
         calibration._recorders.clear()  # nothing is to be written
-        for each in (plain[0], calibrated[0]):
-            each.close()
+        for opened in (plain[0], calibrated[0]):
+            opened.close()
     if not groups:
         raise SystemExit("%s: no training step is found in its graph" % name)
     before, after = (statistics.median(taken[which][groups + 1 :]) for which in (False, True))
     first = statistics.mean(taken[True][:groups])
     times = ["%.2f ms" % (1e3 * before), "%.2f ms" % (1e3 * after), "%.2f" % (after / before)]
-    return [name, "%d" % len(recorder.found), "%d" % groups, *times, "%.1f s" % first]
+    return [name, "%d" % len(recorder.measured), "%d" % groups, *times, "%.1f s" % first]
 
 
 def _groups(recorder, calibrated):
     """How many groups of tensors the calibrated session takes turns with."""
-    made, fetches, feeds = calibrated
-    return len(recorder._make_groups(calibration.training.run(made.graph, fetches, feeds).fetched, feeds))
+    opened, fetches, feeds = calibrated
+    return len(recorder._make_groups(calibration.training.run(opened.graph, fetches, feeds).fetched, feeds))
 
 
 def main():

@@ -82,11 +82,11 @@ def dcgan(batch=32, size=32, depth=64):
             net = tf.nn.relu(tf.layers.batch_normalization(net, training=True))
             net = tf.layers.conv2d_transpose(net, depth * layer, 5, 2, "same")
         net = tf.nn.relu(tf.layers.batch_normalization(net, training=True))
-        made = tf.tanh(tf.layers.conv2d_transpose(net, 3, 5, 2, "same"))
+        image = tf.tanh(tf.layers.conv2d_transpose(net, 3, 5, 2, "same"))
     with tf.variable_scope("discriminator"):
         real = discriminator(images)
     with tf.variable_scope("discriminator", reuse=True):
-        fake = discriminator(made)
+        fake = discriminator(image)
 
     def crossed(logits, label):
         labels = label * tf.ones_like(logits)
@@ -137,14 +137,14 @@ def session(graph, mode, init=None):
         entry.name = "NpuOptimizer"
         entry.parameter_map["precision_mode"].s = mode.encode()
         entry.parameter_map["npu_shim_xla"].s = b"off"
-    made = tf.Session(graph=graph, config=config)
+    opened = tf.Session(graph=graph, config=config)
     if init is not None:
-        made.run(init)
-        return made
+        opened.run(init)
+        return opened
     for node in graph.get_operations():
         if node.type in ("VarHandleOp", "VariableV2"):
-            made.run(node.name + "/Assign")
-    return made
+            opened.run(node.name + "/Assign")
+    return opened
 
 
 def values(feeds, seed=0):
@@ -168,11 +168,11 @@ def seconds(name, mode, steps):
     taken = {None: [], mode: []}
     begin = time.perf_counter()
     while len(taken[mode]) < steps and (len(taken[mode]) < 5 or time.perf_counter() - begin < LONGEST):
-        for chosen, made in sessions.items():
+        for chosen, opened in sessions.items():
             start = time.perf_counter()
-            made.run(fetches, given)
+            opened.run(fetches, given)
             taken[chosen].append(time.perf_counter() - start)
-    both = [(statistics.median(taken[each][2:]), min(taken[each])) for each in (None, mode)]
+    both = [(statistics.median(taken[which][2:]), min(taken[which])) for which in (None, mode)]
     return both, len(graph.get_operations())
 
 

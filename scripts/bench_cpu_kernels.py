@@ -173,8 +173,8 @@ def kernel(op, inputs, attributes, dtype, rounded):
         targets = []
         for _ in range(COPIES):
             given = dict(zip(names, map(up, constants)), **attributes)
-            made = getattr(tf.raw_ops, op)(**given)
-            outputs = list(made) if isinstance(made, (list, tuple)) else [made]
+            gives = getattr(tf.raw_ops, op)(**given)
+            outputs = list(gives) if isinstance(gives, (list, tuple)) else [gives]
             if rounded:
                 outputs = [tf.cast(o, low) if o.dtype == tf.float32 else o for o in outputs]
             targets += [o.op for o in outputs]

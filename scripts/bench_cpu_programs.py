@@ -40,10 +40,10 @@ def compiled(model, form, engine):
 
 def seconds(model, engine, steps):
     """Returns form -> seconds of each step."""
-    made = {form: compiled(model, form, engine) for form in FORMS}
+    steps_of = {form: compiled(model, form, engine) for form in FORMS}
     taken = {form: [] for form in FORMS}
     for _ in range(steps):
-        for form, (step, given) in made.items():
+        for form, (step, given) in steps_of.items():
             start = time.perf_counter()
             step(given)
             taken[form].append(time.perf_counter() - start)

@@ -103,8 +103,8 @@ def _loop(depth, x):
 
 def graphs():
     """(name, function that makes GraphDef bytes, fetches, feeds) of every synthetic graph."""
-    made = [("chain %dk" % n, functools.partial(chain, 1000 * n)) for n in (1, 5, 20, 50, 200)]
-    made += [("%d TensorList ops" % n, functools.partial(tensor_lists, n)) for n in (200, 800, 3200)]
-    made += [("200 functions", functools.partial(functions, 200))]
-    made += [("30 nests of 3 loops", functools.partial(nested_loops, 30))]
-    return [(name, make, ["out:0"], None) for name, make in made]
+    makers = [("chain %dk" % n, functools.partial(chain, 1000 * n)) for n in (1, 5, 20, 50, 200)]
+    makers += [("%d TensorList ops" % n, functools.partial(tensor_lists, n)) for n in (200, 800, 3200)]
+    makers += [("200 functions", functools.partial(functions, 200))]
+    makers += [("30 nests of 3 loops", functools.partial(nested_loops, 30))]
+    return [(name, make, ["out:0"], None) for name, make in makers]

@@ -88,7 +88,7 @@ def bert(p, feeds, dtype, layers=24, heads=16, wide=False, fused=False, **_):
     for layer in range(layers):
         name = "layer%d/" % layer
         split = (_dense(p, name + part, low(net)) for part in ("query", "key", "value"))
-        parts = [each.reshape(batch, sequence, heads, hidden // heads) for each in split]
+        parts = [part.reshape(batch, sequence, heads, hidden // heads) for part in split]
         context = (_by_cudnn if fused else _attention)(*parts, bias).reshape(batch * sequence, hidden)
         net = _layer_normed(p, name + "norm1", net + _dense(p, name + "output", context))
         inner = gelu(_dense(p, name + "wide", low(net)))
@@ -99,7 +99,7 @@ def bert(p, feeds, dtype, layers=24, heads=16, wide=False, fused=False, **_):
 
 def _attention(query, key, value, bias):
     """Of [batch, sequence, heads, size] and a bias [batch, 1, 1, sequence]."""
-    query, key, value = (each.transpose(0, 2, 1, 3) for each in (query, key, value))
+    query, key, value = (part.transpose(0, 2, 1, 3) for part in (query, key, value))
     scores = (query @ key.transpose(0, 1, 3, 2)).astype(jnp.float32) * query.shape[-1] ** -0.5 + bias
     return (jax.nn.softmax(scores).astype(query.dtype) @ value).transpose(0, 2, 1, 3)
 
@@ -177,8 +177,8 @@ def step(name, sizes, dtype, **more):
         if not scaled:
             p, slots = update(state["p"], g, state["slots"])
             return dict(state, p=p, slots=slots, fixed=moved), value
-        g = jax.tree.map(lambda each: each / state["scale"], g)
-        finite = jnp.array([jnp.isfinite(each).all() for each in g.values()]).all()
+        g = jax.tree.map(lambda grad: grad / state["scale"], g)
+        finite = jnp.array([jnp.isfinite(grad).all() for grad in g.values()]).all()
         kept = (state["p"], state["slots"])
         p, slots = lax.cond(finite, lambda: update(state["p"], g, state["slots"]), lambda: kept)
         good = jnp.where(finite, state["good"] + 1, 0)

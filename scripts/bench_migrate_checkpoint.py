@@ -125,14 +125,14 @@ def main(folder, gib):
         measure("create", folder, gib)
         rows = [("cp", copy(folder), None)]
         for way in ("migrate", "migrate_unverified", "through_a_saver"):
-            found = measure(way, folder, gib)
-            rows.append((way, found["seconds"], found["peak"]))
+            cost = measure(way, folder, gib)
+            rows.append((way, cost["seconds"], cost["peak"]))
     finally:
         shutil.rmtree(folder)
     largest = 4 * max(a * b for a, b in shapes(gib).values()) / MIB
     print("date: %s" % time.strftime("%Y-%m-%d"))
     print("machine: %s, %d CPUs, %s" % (platform.machine(), os.cpu_count(), platform.system()))
-    print("versions: Python %s, TensorFlow %s" % (platform.python_version(), found["tensorflow"]))
+    print("versions: Python %s, TensorFlow %s" % (platform.python_version(), cost["tensorflow"]))
     print(
         "checkpoint: %g GiB float32 in %d tensors, the largest %d MiB (its needs: %d MiB read and %d MiB cast)"
         % (gib, len(shapes(gib)), largest, largest, largest / 2)

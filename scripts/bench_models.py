@@ -23,8 +23,8 @@ class Weights:
 
     def __call__(self, name, shape, deviation, mean=0.0, trainable=True):
         """Returns a resource variable of normally distributed values."""
-        made = tf.random_normal_initializer(mean, deviation) if deviation else tf.constant_initializer(mean)
-        variable = tf.get_variable(name, shape, tf.float32, made, trainable=trainable, use_resource=True)
+        initializer = tf.random_normal_initializer(mean, deviation) if deviation else tf.constant_initializer(mean)
+        variable = tf.get_variable(name, shape, tf.float32, initializer, trainable=trainable, use_resource=True)
         self.rules[variable.op.name] = (mean, deviation)
         return variable
 
@@ -149,18 +149,18 @@ def _lstm_layer(net, kernel, bias, sizes):
     """One LSTM layer over [time, batch, hidden], as tf.nn.dynamic_rnn unrolls it: TensorArrays in a while loop."""
     time, batch, hidden = sizes
     given = tf.TensorArray(tf.float32, time, element_shape=[batch, hidden]).unstack(net)
-    made = tf.TensorArray(tf.float32, time, element_shape=[batch, hidden])
+    outputs = tf.TensorArray(tf.float32, time, element_shape=[batch, hidden])
 
-    def body(step, cell, out, made):
+    def body(step, cell, out, outputs):
         gates = tf.nn.bias_add(tf.matmul(tf.concat([given.read(step), out], 1), kernel), bias)
         enter, new, forget, leave = tf.split(gates, 4, 1)
         cell = cell * tf.sigmoid(forget + 1.0) + tf.sigmoid(enter) * tf.tanh(new)
         out = tf.tanh(cell) * tf.sigmoid(leave)
-        return step + 1, cell, out, made.write(step, out)
+        return step + 1, cell, out, outputs.write(step, out)
 
     zeros = tf.zeros([batch, hidden])
-    made = tf.while_loop(lambda step, *_: step < time, body, (0, zeros, zeros, made), maximum_iterations=time)[3]
-    return tf.reshape(made.stack(), [time, batch, hidden])
+    outputs = tf.while_loop(lambda step, *_: step < time, body, (0, zeros, zeros, outputs), maximum_iterations=time)[3]
+    return tf.reshape(outputs.stack(), [time, batch, hidden])
 
 
 def images(weights, batch=128, image=224, classes=10):
@@ -229,11 +229,11 @@ def build(name, sizes, scaled=False):
     return Built(graph, ["loss:0", "train"], feeds, rules, sorted(weights.rules))
 
 
-def _rules(made):
+def _rules(given):
     variables = {v.op.name: v for v in tf.global_variables()}
     small = {name: v.initial_value for name, v in variables.items() if v.shape.num_elements() <= SMALL}
     with tf.Session() as session:
         values = session.run(small)
-    rules = {name: ["normal", *made.get(name, (0.0, 0.0))] for name in variables}
+    rules = {name: ["normal", *given.get(name, (0.0, 0.0))] for name in variables}
     rules.update((name, ["values", np.asarray(value).tolist()]) for name, value in values.items())
     return rules

@@ -95,13 +95,13 @@ def measure(data, fetches, repeats, alone):
 def needed(graph_def, fetches):
     """Names of the nodes that a step runs."""
     nodes = {node.name: node for node in graph_def.node}
-    found, waiting = set(), [fetch.split(":")[0] for fetch in fetches]
+    reached, waiting = set(), [fetch.split(":")[0] for fetch in fetches]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             waiting += [text.lstrip("^").split(":")[0] for text in nodes[name].input]
-    return found
+    return reached
 
 
 def is_cast(one, other):
@@ -232,8 +232,8 @@ def main(argv):
     print("\n".join(lines), flush=True)
     for name, data, fetches, feeds in graphs:
         if not wanted or name in wanted:
-            made = data() if callable(data) else data
-            lines.append(row(name, made, fetches, feeds, args.repeats, name in args.alone.split(",")))
+            graph = data() if callable(data) else data
+            lines.append(row(name, graph, fetches, feeds, args.repeats, name in args.alone.split(",")))
             print(lines[-1], flush=True)
             if args.write:
                 with open(args.write, "w") as f:

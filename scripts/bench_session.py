@@ -30,9 +30,9 @@ def session(graph, shimmed):
         npu_shim.patch()
     else:
         npu_shim.unpatch()
-    made = tf.Session(graph=graph, config=config)
-    made.run("init")
-    return made
+    opened = tf.Session(graph=graph, config=config)
+    opened.run("init")
+    return opened
 
 
 def step_seconds(steps):
@@ -47,12 +47,12 @@ def step_seconds(steps):
     sessions = {False: session(graph, False), True: session(graph, True)}
     blocks = {False: [], True: []}
     for _ in range(15):
-        for shimmed, made in sessions.items():
+        for shimmed, opened in sessions.items():
             (npu_shim.patch if shimmed else npu_shim.unpatch)()  # the patch is the process's, not the session's
-            made.run(["loss:0", "step"], feeds)
+            opened.run(["loss:0", "step"], feeds)
             start = time.perf_counter()
             for _ in range(steps):
-                made.run(["loss:0", "step"], feeds)
+                opened.run(["loss:0", "step"], feeds)
             blocks[shimmed].append((time.perf_counter() - start) / steps)
     return statistics.median(blocks[False]), statistics.median(blocks[True])
 

@@ -65,14 +65,14 @@ def row(model, fault):
             return [model, fault, "as float32", "2", "", "all", "100 %", spread(losses(name, FLOAT32, model, fault)),
                     spread(of_mode)]  # fmt: skip
         types, nodes = folder / "ops_info.json", folder / "ops_info.customize_dtypes.txt"
-        kept = names(types, lambda text: ["type %s" % each for each in json.loads(text)["black-list"]["to-add"]])
+        kept = names(types, lambda text: ["type %s" % kind for kind in json.loads(text)["black-list"]["to-add"]])
         kept += names(nodes, lambda text: [line.partition("::")[0] for line in text.splitlines()])
         files = {"modify_mixlist": types, "customize_dtypes": nodes}
         options = [word for key, path in files.items() if path.exists() for word in ("--set", "%s=%s" % (key, path))]
         trials = re.search(r"after (\d+) trials", told).group(1)
         products = re.search(r"ops that are low +\d+ of \d+ +(\d+ of \d+)", told).group(1)
         share = re.search(r"operations +\S+ % +(\S+) %", told).group(1)
-        return [model, fault, own, trials, ", ".join("`%s`" % each for each in kept), products, share + " %",
+        return [model, fault, own, trials, ", ".join("`%s`" % name for name in kept), products, share + " %",
                 spread(losses(name, FLOAT32, model, fault)), spread(losses(name, options, model, fault))]  # fmt: skip
 
 

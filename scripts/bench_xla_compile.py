@@ -45,9 +45,9 @@ def measure(row, args, wanted):
     with tempfile.TemporaryDirectory() as hand:
         paths = [os.path.join(args.folder, row["folder"], form) for form in forms if form in row["forms"]]
         paths += [hand_written(row, args.folder, form, hand) for form in forms if form not in row["forms"]]
-        found = on_cards.of_folders(paths, wanted, args.jax, lambda line: print(row["folder"], line, flush=True))
-    values = on_cards.report(found)[0]["cards"]
-    steps = {key: {each["name"]: each for each in card["steps"]} for key, card in values.items()}
+        costs = on_cards.of_folders(paths, wanted, args.jax, lambda line: print(row["folder"], line, flush=True))
+    values = on_cards.report(costs)[0]["cards"]
+    steps = {key: {cost["name"]: cost for cost in card["steps"]} for key, card in values.items()}
     return {"model": row["model"], "sizes": row["sizes"], "cards": steps}
 
 
@@ -69,13 +69,13 @@ def hand_written(row, folder, form, out):
     # an unchanged result keeps its argument, so every variable is an argument and a result
     unchecked = [jax.export.DisabledSafetyCheck.custom_call(name) for name in CUDNN]
     jitted = jax.jit(program, keep_unused=True)
-    made = jax.export.export(jitted, platforms=["cuda"], disabled_checks=unchecked)(flat, feeds)
+    exported = jax.export.export(jitted, platforms=["cuda"], disabled_checks=unchecked)(flat, feeds)
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state)]
     variables = tuple(_tensor("state", *pair) for pair in zip(paths, flat))
     arguments = (*variables, *(_tensor("feed", *pair) for pair in sorted(feeds.items())))
     results = (*variables, Tensor("fetch", "loss:0", (), "float32"))
     path = os.path.join(out, form)
-    manifest.write(path, made.mlir_module_serialized, Manifest(arguments, results))
+    manifest.write(path, exported.mlir_module_serialized, Manifest(arguments, results))
     return path
 
 
@@ -110,22 +110,22 @@ def table(rows):
         lines += ["## " + key, "", COLUMNS, "|---" * (COLUMNS.count("|") - 1) + "|"]
         for row in rows:
             forms = row["cards"][key]
-            for form, each in forms.items():
-                cells = _cells(each, forms.get(REFERENCE), cards.card(key).memory)
+            for form, form_cost in forms.items():
+                cells = _cells(form_cost, forms.get(REFERENCE), cards.card(key).memory)
                 lines.append("| %s | %s | %s |" % (bench_xla_report.title(row), form, " | ".join(cells)))
         lines += ["", "Beside hand-written JAX (below 1: ours is less):", ""]
         lines += [line for row in rows for line in _beside(row, row["cards"][key])] + [""]
     return [*lines, *NOTES]
 
 
-def _cells(each, reference, memory):
+def _cells(cost, reference, memory):
     def pair(key, scale, digits=2):
-        share = "%.2f" % (each[key] / reference[key]) if reference else "-"
-        return ["%.*f" % (digits, each[key] / scale), share]
+        share = "%.2f" % (cost[key] / reference[key]) if reference else "-"
+        return ["%.*f" % (digits, cost[key] / scale), share]
 
-    launches = sum(kind["kernels"] for kind in each["kernels"].values())
-    limit = "memory" if each["by_memory"] >= 0.5 else "operations"
-    over = "%.0f %%" % (100 * each["peak"] / memory)
+    launches = sum(kind["kernels"] for kind in cost["kernels"].values())
+    limit = "memory" if cost["by_memory"] >= 0.5 else "operations"
+    over = "%.0f %%" % (100 * cost["peak"] / memory)
     return [*pair("temporary", 1e9), *pair("peak", 1e9), over, *pair("moved", 1e9, 1), str(launches),
             *pair("seconds", 1e-3), limit]  # fmt: skip
 
@@ -133,9 +133,9 @@ def _cells(each, reference, memory):
 def _beside(row, forms):
     hands = [*HAND.items(), *((form, dtype) for form, (dtype, _) in _same(row).items())]
     for hand, low in hands:
-        for form, each in forms.items():
+        for form, cost in forms.items():
             if form.split("-")[0] == low and hand in forms:
-                ratios = ["%s %.2f" % (title, each[key] / forms[hand][key]) for key, title in BESIDE.items()]
+                ratios = ["%s %.2f" % (title, cost[key] / forms[hand][key]) for key, title in BESIDE.items()]
                 yield "- %s %s beside %s: %s" % (bench_xla_report.title(row), form, hand, ", ".join(ratios))
 
 

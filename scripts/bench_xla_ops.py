@@ -164,7 +164,7 @@ CASES = [
 ]  # fmt: skip
 
 
-def made(op, inputs, attributes):
+def built(op, inputs, attributes):
     """Adds an op, once in a cluster and once not, that reads variables and whose results are read outside.
 
     Args:
@@ -197,18 +197,18 @@ def _inputs(inputs):
 
     def one(given):
         if isinstance(given, list):
-            return [one(each) for each in given]
+            return [one(value) for value in given]
         if not isinstance(given, tuple):
             return tf.constant(given)
         return tf.Variable(random.uniform(0.1, 1.0, given).astype(np.float32), use_resource=True).value()
 
-    return [one(each) for each in inputs]
+    return [one(value) for value in inputs]
 
 
 def row(op, label, inputs, attributes, runs):
     """The cells of one op's row."""
     try:
-        both = made(op, inputs, attributes)
+        both = built(op, inputs, attributes)
         for _ in range(2):  # compiles
             for run in both.values():
                 run()

@@ -40,17 +40,17 @@ def values(tensors, rules, seed=0):
         rules: name -> ["normal", mean, deviation] or ["values", list].
         seed: of the normal values; the same name and seed give the same values.
     """
-    made = {}
+    drawn = {}
     for name, (shape, dtype) in tensors.items():
         kind, *what = rules.get(name, ("normal", 0.0, 0.0))
         if kind == "values":
-            made[name] = np.asarray(what[0], dtype).reshape(shape)
+            drawn[name] = np.asarray(what[0], dtype).reshape(shape)
         elif what[1]:
             random = np.random.default_rng([seed, *name.encode()])
-            made[name] = (random.standard_normal(shape, np.float32) * what[1] + what[0]).astype(dtype)
+            drawn[name] = (random.standard_normal(shape, np.float32) * what[1] + what[0]).astype(dtype)
         else:
-            made[name] = np.full(shape, what[0], dtype)
-    return made
+            drawn[name] = np.full(shape, what[0], dtype)
+    return drawn
 
 
 def alternate(calls, rounds, steps):
@@ -71,7 +71,7 @@ def alternate(calls, rounds, steps):
                 calls[name]()
             if at:
                 taken[name].append((time.perf_counter() - begin) / steps)
-    return {name: statistics.median(each) for name, each in taken.items()}
+    return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
 def write(stem, header, rows, table, timed=True):
@@ -113,13 +113,14 @@ def run_table(rows):
         lines.append("| %s | %s |" % (title(row), " | ".join(cells)))
     lines += ["", "Memory of float16 and bfloat16 as a share of float32's:", ""]
     for row in rows:
-        found = {name: each["memory"] for name, each in row["forms"].items()}
-        shares = ["%s %.2f" % (name, found[name] / found["float32"]) for name in LOW if {name, "float32"} <= set(found)]
+        bytes_of = {name: form["memory"] for name, form in row["forms"].items()}
+        low = [name for name in LOW if {name, "float32"} <= set(bytes_of)]
+        shares = ["%s %.2f" % (name, bytes_of[name] / bytes_of["float32"]) for name in low]
         lines.append("- %s: %s" % (title(row), ", ".join(shares)))
     lines += ["", "## Forms", "", COLUMNS, "|---|---|---|---|---|---|---|---|"]
     for row in rows:
-        for name, each in row["forms"].items():
-            lines.append("| %s | %s | %s |" % (title(row), name, " | ".join(_cells(row, each))))
+        for name, form in row["forms"].items():
+            lines.append("| %s | %s | %s |" % (title(row), name, " | ".join(_cells(row, form))))
     return [*lines, "", *NOTES]
 
 
@@ -150,13 +151,13 @@ def _ratio(forms, slow, fast):
     return "%.2f" % (forms[slow]["seconds"] / forms[fast]["seconds"])
 
 
-def _cells(row, each):
-    speed = row["products"] / each["seconds"]
+def _cells(row, form):
+    speed = row["products"] / form["seconds"]
     return (
-        "%.2f" % (each["seconds"] * 1e3),
-        "%.2f" % (each["loop_seconds"] * 1e3) if each.get("loop_seconds") else "-",
-        "%.1f" % (row["sizes"]["batch"] / each["seconds"]),
-        "%.0f" % (each["memory"] / 1e6),
+        "%.2f" % (form["seconds"] * 1e3),
+        "%.2f" % (form["loop_seconds"] * 1e3) if form.get("loop_seconds") else "-",
+        "%.1f" % (row["sizes"]["batch"] / form["seconds"]),
+        "%.0f" % (form["memory"] / 1e6),
         "%.3f" % (speed / 1e12),
-        "%.1f %%" % (100 * speed / each["limit"]) if each.get("limit") else "-",
+        "%.1f %%" % (100 * speed / form["limit"]) if form.get("limit") else "-",
     )

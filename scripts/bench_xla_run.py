@@ -42,23 +42,23 @@ def measure(row, args, device, forms):
     given = Given(row, args, device)
     looped = forms if args.loops is None else args.loops.split(",")
     with concurrent.futures.ThreadPoolExecutor(args.compilers) as pool:  # XLA lets go of Python while it compiles
-        made = {f: pool.submit(hand_written if f in HAND else exported, row, given, f, f in looped) for f in forms}
-        made = {form: each.result() for form, each in made.items()}
+        futures = {f: pool.submit(hand_written if f in HAND else exported, row, given, f, f in looped) for f in forms}
+        runs = {form: future.result() for form, future in futures.items()}
     print("%s: compiled in %.0f s" % (row["folder"], time.perf_counter() - begin), flush=True)
-    single = bench_xla_report.alternate({form: each["step"] for form, each in made.items()}, args.rounds, args.steps)
-    loops = {form: each["loop"] for form, each in made.items() if "loop" in each}
+    single = bench_xla_report.alternate({form: run["step"] for form, run in runs.items()}, args.rounds, args.steps)
+    loops = {form: run["loop"] for form, run in runs.items() if "loop" in run}
     loops = bench_xla_report.alternate(loops, args.rounds, 1)
     print("%s: measured behind %.0f s" % (row["folder"], time.perf_counter() - begin), flush=True)
     limits = chip(device)
-    found = {
+    figures = {
         form: {
             "seconds": single[form], "loop_seconds": loops[form] / args.steps if form in loops else None,
-            "memory": each["memory"], "loss": each["loss"](),
+            "memory": run["memory"], "loss": run["loss"](),
             "limit": limits.get(LIMITS[form.replace("jax-", "").replace("-memory", "")]),
         }
-        for form, each in made.items()
+        for form, run in runs.items()
     }  # fmt: skip
-    return {"model": row["model"], "sizes": row["sizes"], "products": row["products"], "forms": found}
+    return {"model": row["model"], "sizes": row["sizes"], "products": row["products"], "forms": figures}
 
 
 class Given:
@@ -93,15 +93,15 @@ def exported(row, given, form, looped):
     def run(feeds, iterations):
         last["loss"] = jax.block_until_ready(program.run(feeds, iterations))["loss:0"]
 
-    made = {
+    figures = {
         "step": functools.partial(run, given.one, None),
         "memory": _memory(program.compile()),
         "loss": lambda: float(last["loss"].reshape(-1)[-1]),
     }
     if looped:
         program.compile(given.steps)
-        made["loop"] = functools.partial(run, given.many, given.steps)
-    return made
+        figures["loop"] = functools.partial(run, given.many, given.steps)
+    return figures
 
 
 def hand_written(row, given, form, looped):
@@ -114,7 +114,7 @@ def hand_written(row, given, form, looped):
     def run(program, feeds):
         last["state"], last["loss"] = jax.block_until_ready(program(last["state"], feeds))
 
-    made = {
+    figures = {
         "step": functools.partial(run, single, given.one),
         "memory": _memory(single),
         "loss": lambda: float(last["loss"].reshape(-1)[-1]),
@@ -122,14 +122,14 @@ def hand_written(row, given, form, looped):
     if looped:
         with jax.default_device(given.device):
             loop = jax.jit(lambda state, feeds: jax.lax.scan(step, state, feeds), donate_argnums=0)
-            made["loop"] = functools.partial(run, loop.lower(last["state"], given.many).compile(), given.many)
-    return made
+            figures["loop"] = functools.partial(run, loop.lower(last["state"], given.many).compile(), given.many)
+    return figures
 
 
 def _memory(compiled):
-    found = compiled.memory_analysis()
-    held = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
-    return held + found.temp_size_in_bytes
+    sizes = compiled.memory_analysis()
+    held = sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    return held + sizes.temp_size_in_bytes
 
 
 def chip(device):

@@ -136,7 +136,7 @@ def medians(calls, feeds, steps):
                 start = time.perf_counter()
                 call(fed)
                 times[name].append(time.perf_counter() - start)
-    return [statistics.median(each) if each else None for each in times.values()]
+    return [statistics.median(seconds) if seconds else None for seconds in times.values()]
 
 
 def initialized(tf, graph_def, init, xla):

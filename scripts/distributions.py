@@ -35,9 +35,9 @@ def rows() -> Dict[str, tiers.Tier]:
 def version() -> str:
     """Returns the version of this checkout, which stands in npu_shim/__init__.py alone."""
     text = (tiers.ROOT / "npu_shim" / "__init__.py").read_text(encoding="utf-8")
-    found = re.search('^__version__ = "(.*)"', text, re.MULTILINE)
-    assert found, "npu_shim/__init__.py has no __version__"
-    return found.group(1)
+    match = re.search('^__version__ = "(.*)"', text, re.MULTILINE)
+    assert match, "npu_shim/__init__.py has no __version__"
+    return match.group(1)
 
 
 def label(minor: str) -> str:

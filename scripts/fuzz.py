@@ -31,8 +31,8 @@ def main():
 
     if asked.fault:
         with planted.FAULTS[asked.fault].plant():
-            found = trials.first_difference(asked.doors, asked.count)
-        print("%s: %s" % (asked.fault, found or "not found"))
+            difference = trials.first_difference(asked.doors, asked.count)
+        print("%s: %s" % (asked.fault, difference or "not found"))
         return 0
     names, start, failed = asked.doors.split(","), time.time(), 0
     for seed in range(asked.seed, asked.seed + asked.count):

@@ -23,18 +23,18 @@ NOTE = "Attributes and their dtypes of the kernels registered for GPUs; written 
 
 def rows():
     """Returns op type -> rows of its kernels that serve a GPU."""
-    found = {}
+    rows_of = {}
     for op, kernels in sorted(registry.registered_kernels().items()):
         serving = [kernel for kernel in kernels if kernel.device in ("GPU", ANY_DEVICE)]
         if serving:
-            found[op] = to_rows(serving)
-    return found
+            rows_of[op] = to_rows(serving)
+    return rows_of
 
 
 def text(wheel):
     """Returns the file's text, one op a line."""
     head = {"note": NOTE, "source": "%s %s" % (wheel, tf.__version__)}
-    lines = ["%s: %s" % (json.dumps(op), json.dumps(each)) for op, each in rows().items()]
+    lines = ["%s: %s" % (json.dumps(op), json.dumps(kernels)) for op, kernels in rows().items()]
     return '%s,\n "kernels": {\n%s\n}}\n' % (json.dumps(head, indent=1)[:-2], ",\n".join(lines))
 
 

@@ -19,12 +19,12 @@ PACKAGE, INNER = "npu_shim", ("rewriter", "configs")
 
 def modules(root: pathlib.Path) -> Dict[str, pathlib.Path]:
     """The modules of a checkout by the names they are imported by."""
-    found = {}
+    paths = {}
     for path in (path for folder in (PACKAGE, *INNER) for path in sorted((root / folder).rglob("*.py"))):
         parts = list(path.relative_to(root).with_suffix("").parts)
         parts = parts[:-1] if parts[-1] == "__init__" else parts
-        found[".".join(parts if parts[0] == PACKAGE else [PACKAGE, *parts])] = path
-    return found
+        paths[".".join(parts if parts[0] == PACKAGE else [PACKAGE, *parts])] = path
+    return paths
 
 
 def imported(name: str, path: pathlib.Path) -> Iterator[str]:

@@ -70,14 +70,14 @@ def modules(names, root=ROOT):
         SystemExit: a name that stands for no file, or for several.
     """
     files = [p.relative_to(root) for folder in ("npu_shim", "rewriter") for p in (root / folder).rglob("*.py")]
-    found = {}
+    paths_of = {}
     for name in names:
         *above, stem = name.split("/")
-        found[name] = [str(p) for p in files if p.stem == stem and above in ([], [p.parent.name])]
-    wrong = ["%s is %s" % (name, " and ".join(paths) or "nowhere") for name, paths in found.items() if len(paths) != 1]
+        paths_of[name] = [str(p) for p in files if p.stem == stem and above in ([], [p.parent.name])]
+    wrong = [(name, " and ".join(paths) or "nowhere") for name, paths in paths_of.items() if len(paths) != 1]
     if wrong:
-        sys.exit("mutate: %s; expected one file each" % "; ".join(wrong))
-    return [paths[0] for paths in found.values()]
+        sys.exit("mutate: %s; expected one file each" % "; ".join("%s is %s" % pair for pair in wrong))
+    return [paths[0] for paths in paths_of.values()]
 
 
 def mutants_of(path, text):
@@ -85,12 +85,12 @@ def mutants_of(path, text):
     starts = [0]
     for line in text.split(b"\n"):
         starts.append(starts[-1] + len(line) + 1)
-    found = []
+    mutants = []
     for node, after in _changes(ast.parse(text), False):
         begin = starts[node.lineno - 1] + node.col_offset
         end = starts[node.end_lineno - 1] + node.end_col_offset
-        found.append(Mutant(path, begin, end, node.lineno, text[begin:end].decode(), after))
-    return found
+        mutants.append(Mutant(path, begin, end, node.lineno, text[begin:end].decode(), after))
+    return mutants
 
 
 def _changes(node, in_comparison):
@@ -233,9 +233,9 @@ class Copy:
         best = [name for name, _ in self._killers.most_common(4)]
         near = [name for name in files if path and (name in best or imports.search((self.root / name).read_text()))]
         far = [name for name in files if name not in near]
-        found = (near and self._run(near, limit)) or (far and self._run(far, limit)) or None
-        self._killers.update([found.partition("::")[0]] if path and found else [])
-        return found
+        killer = (near and self._run(near, limit)) or (far and self._run(far, limit)) or None
+        self._killers.update([killer.partition("::")[0]] if path and killer else [])
+        return killer
 
     def _run(self, files, limit):
         asked = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=no", "-rfE"]
@@ -271,8 +271,8 @@ def _of_line(path, line):
     if line and not line.isdigit():
         sys.exit("mutate: --only %s:%s: expected FILE or FILE:LINE" % (path, line))
     every = mutants_of(path, (ROOT / path).read_bytes())
-    found = [mutant for mutant in every if not line or mutant.line == int(line)]
-    return found or sys.exit("mutate: --only: nothing can be changed in %s" % ":".join(filter(None, (path, line))))
+    mutants = [mutant for mutant in every if not line or mutant.line == int(line)]
+    return mutants or sys.exit("mutate: --only: nothing can be changed in %s" % ":".join(filter(None, (path, line))))
 
 
 def chosen(arguments):

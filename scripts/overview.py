@@ -42,9 +42,9 @@ def boxes() -> Tuple[Box, Box, Box, Box, Box]:
         ), (("", steps),)),
         Box("session", "In a session", (
             "npu_shim/session, each pass checked against", "what it promises:"),
-            (("", tuple(each.name for each in PASSES)),)),
+            (("", tuple(listed.name for listed in PASSES)),)),
         Box("step", "As a compiled step", ("npu_shim/xla; the rewriter works behind the first pipeline:",),
-            tuple(("%s: %s" % (p.name, p.purpose.partition(":")[0]), tuple(each.name for each in p.passes))
+            tuple(("%s: %s" % (p.name, p.purpose.partition(":")[0]), tuple(listed.name for listed in p.passes))
                   for p in PIPELINES)),
     )  # fmt: skip
 

@@ -131,11 +131,11 @@ progress = Progress()
 if __name__ == "__main__":
     tf.logging.set_verbosity(tf.logging.ERROR)
     entrances = {"sess.run": train_with_session, "Estimator": train_with_estimator}
-    found = {}
+    accuracy = {}
     for entrance in entrances:
         for mode in MODES:
-            found[entrance, mode] = entrances[entrance](mode)
+            accuracy[entrance, mode] = entrances[entrance](mode)
     print("\naccuracy on 297 digits not trained on\n%-12s %10s %22s" % ("", *MODES))
     for entrance in entrances:
-        print("%-12s %10.4f %22.4f" % (entrance, *[found[entrance, mode] for mode in MODES]))
-    sys.exit(0 if min(found.values()) > 0.9 else 1)
+        print("%-12s %10.4f %22.4f" % (entrance, *[accuracy[entrance, mode] for mode in MODES]))
+    sys.exit(0 if min(accuracy.values()) > 0.9 else 1)

@@ -84,13 +84,13 @@ def _times(trained, seconds, links):
 def _shares(trained, seconds, links):
     """How much of a step the gradients are, where nothing overlaps; the step is the card's lower bound."""
     asked = [(HOST if link["inside"] else 8 * HOST, name) for name, link in links.items()]
-    head = ["model, step", "gradients", "step, ms", *("%d GPUs, %s" % each for each in asked)]
+    head = ["model, step", "gradients", "step, ms", *("%d GPUs, %s" % layout for layout in asked)]
     rows = []
     for model, of in trained.items():
         for form, width, travels in (("float32", 4, "float32"), ("float16", 4, "float32"), ("float16", 2, "float16")):
             step, moved = seconds[model, form], width * of["elements"]
             times = [_ring(size, moved, links[name]) for size, name in asked]
-            shares = ["%.0f %%" % (100 * each / (each + step)) for each in times]
+            shares = ["%.0f %%" % (100 * seconds / (seconds + step)) for seconds in times]
             rows.append(["%s, %s" % (model, form), travels, _ms(step), *shares])
     return _table(head, rows)
 
@@ -137,13 +137,13 @@ def _ms(seconds):
     return "%.0f" % (1e3 * seconds) if seconds >= 0.1 else "%.3g" % (1e3 * seconds)
 
 
-def written(page, made):
+def written(page, tables):
     """Returns the page's text with each table between its marks replaced.
 
     Raises:
         ValueError: a table whose marks are not on the page.
     """
-    for name, table in made.items():
+    for name, table in tables.items():
         before, mark, rest = page.partition(BEGIN % name)
         _, end, after = rest.partition(END)
         if not mark or not end:
@@ -161,7 +161,7 @@ def measure():
     for row in json.loads(COMPILED.read_text())["rows"]:
         built = bench_models.build(row["model"], row["sizes"])
         with built.graph.as_default():
-            shapes = [each.shape.as_list() for each in bench_models.tf.trainable_variables()]
+            shapes = [variable.shape.as_list() for variable in bench_models.tf.trainable_variables()]
         elements = [int(bench_models.np.prod(shape)) for shape in shapes]
         models[row["model"]] = {"variables": len(shapes), "elements": sum(elements), "largest": max(elements)}
     return models

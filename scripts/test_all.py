@@ -132,11 +132,11 @@ def _slowest(root, most=16):
 def _print(results):
     line = "%-11s %-8s %-28s %7s %7s %8s %7s  %s"
     print("\n" + (line % ("TensorFlow", "Python", "tests", "passed", "failed", "skipped", "time", "")).rstrip())
-    for each in results:
-        minutes = "%d:%02d" % divmod(int(each.seconds), 60)
-        counts = (each.passed, each.failed, each.skipped, minutes)
-        print((line % (each.tier.tensorflow, each.python, each.tier.what, *counts, each.note)).rstrip())
-    totals = tuple(sum(getattr(each, key) for each in results) for key in ("passed", "failed", "skipped"))
+    for outcome in results:
+        minutes = "%d:%02d" % divmod(int(outcome.seconds), 60)
+        counts = (outcome.passed, outcome.failed, outcome.skipped, minutes)
+        print((line % (outcome.tier.tensorflow, outcome.python, outcome.tier.what, *counts, outcome.note)).rstrip())
+    totals = tuple(sum(getattr(outcome, key) for outcome in results) for key in ("passed", "failed", "skipped"))
     print("\n%d passed, %d failed, %d skipped" % totals, flush=True)
 
 

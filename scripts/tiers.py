@@ -86,16 +86,16 @@ JAX = Tier("-", ("3.12", "3.13", "3.11"), ".venv-jax", "pjrt", (), "exported pro
 
 def python(tier):
     """Path of the Python for a tier, or "" if there is none."""
-    found = subprocess.run(
+    printed = subprocess.run(
         ["scripts/python", *tier.pythons], cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
     )
-    return found.stdout.decode().strip()
+    return printed.stdout.decode().strip()
 
 
 def install(tier):
     """Makes or refreshes a tier's environment; returns pip's last words if it could not, else ""."""
-    made = subprocess.run(
+    installed = subprocess.run(
         ["scripts/venv", tier.folder, tier.extra, python(tier)],
         cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
-    return made.stdout.decode("utf-8", "replace") if made.returncode else ""
+    return installed.stdout.decode("utf-8", "replace") if installed.returncode else ""

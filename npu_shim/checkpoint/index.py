@@ -42,7 +42,7 @@ def bounds(spec: str) -> tuple[list[int], list[int]]:
     """
     *shape, extents = spec.split()
     pairs = zip(extents.split(":"), shape)
-    starts, sizes = zip(*(map(int, ("0," + size if each == "-" else each).split(",")) for each, size in pairs))
+    starts, sizes = zip(*(map(int, ("0," + size if extent == "-" else extent).split(",")) for extent, size in pairs))
     return list(starts), list(sizes)
 
 

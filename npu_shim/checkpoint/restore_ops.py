@@ -94,14 +94,14 @@ def selected(
         (Read, value, as float32 where it is cast)
     """
     if tf.executing_eagerly():
-        for (read, found), number in zip(ways_of.items(), known.numpy()):
-            yield read, found.get(number, found[UNKNOWN])(filename)
+        for (read, ways), number in zip(ways_of.items(), known.numpy()):
+            yield read, ways.get(number, ways[UNKNOWN])(filename)
         return
     numbers = sorted({number for readers in ways_of.values() for number in readers} - {UNKNOWN})
     chosen = {number: tf.unstack(tf.equal(known, number), len(ways_of)) for number in numbers}
-    for i, (read, found) in enumerate(ways_of.items()):
+    for i, (read, ways) in enumerate(ways_of.items()):
         unread, results = filename, []
-        for number, way in found.items():
+        for number, way in ways.items():
             taken = unread
             if number != UNKNOWN:
                 unread, taken = tf.raw_ops.Switch(data=unread, pred=chosen[number][i])

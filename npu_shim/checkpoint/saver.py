@@ -173,15 +173,15 @@ def _casting_restore_v2(restore_v2):
             return restore_v2(prefix, tensor_names, shape_and_slices, dtypes, name)
         stored, parts = stored_tensors(prefix), index.slices(tf.compat.as_text(prefix))
         wanted = [tf.as_dtype(d).base_dtype for d in dtypes]
-        found = [stored[n].dtype if n in stored else d for n, d in zip(tensor_names, wanted)]
+        held = [stored[n].dtype if n in stored else d for n, d in zip(tensor_names, wanted)]
         problems = [
             "'%s' is %s in %s and cannot initialize a %s variable" % (n, f.name, prefix, w.name)
-            for n, f, w in zip(tensor_names, found, wanted)
+            for n, f, w in zip(tensor_names, held, wanted)
             if f != w and not (f in CASTABLE and w in CASTABLE)
         ]
         if problems:
             raise ConfigError(*problems)
-        reads = [restore_ops.Read(n, spec, d, None, n) for n, spec, d in zip(tensor_names, shape_and_slices, found)]
+        reads = [restore_ops.Read(n, spec, d, None, n) for n, spec, d in zip(tensor_names, shape_and_slices, held)]
         ours = [read for read in reads if restore_ops.is_cut_from_whole(read, stored, parts)]
         ours += restore_ops.unreadable(reads, stored, parts)
         others = [read for read in reads if read not in ours]

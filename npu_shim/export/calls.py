@@ -41,8 +41,8 @@ def _called(instruction: Any, instructions: Mapping[int, Any], computations: Map
     """The function that a conditional with one branch calls, "" for another instruction."""
     if instruction.opcode != "conditional" or len(instruction.called_computation_ids) != 1:
         return ""
-    found = NAME.match(computations[instruction.called_computation_ids[0]].name)
-    return found[1] if found and instructions[instruction.operand_ids[1]].opcode == "tuple" else ""
+    match = NAME.match(computations[instruction.called_computation_ids[0]].name)
+    return match[1] if match and instructions[instruction.operand_ids[1]].opcode == "tuple" else ""
 
 
 def _call(instruction: Any, arguments: Any, target: int) -> None:
@@ -53,26 +53,27 @@ def _call(instruction: Any, arguments: Any, target: int) -> None:
 
 def _flatten(computation: Any, free: int) -> None:
     """Gives a computation of one tuple the tuple's elements as parameters."""
-    whole = next(each for each in computation.instructions if each.opcode == "parameter")
+    whole = next(instruction for instruction in computation.instructions if instruction.opcode == "parameter")
     shapes = list(whole.shape.tuple_shapes)
     first: dict[int, int] = {}  # number of an element -> the instruction that stands for it
     same: dict[int, int] = {}
     for instruction in computation.instructions:
         if instruction.opcode == "get-tuple-element" and list(instruction.operand_ids) == [whole.id]:
             same[instruction.id] = first.setdefault(instruction.tuple_index, instruction.id)
-    kept = [each for each in computation.instructions if each is not whole and same.get(each.id, each.id) == each.id]
+    doubles = {number for number, stands_for in same.items() if number != stands_for} | {whole.id}
+    kept = [instruction for instruction in computation.instructions if instruction.id not in doubles]
     for instruction in kept:
         if instruction.id in same:
             _become_parameter(instruction, instruction.tuple_index)
         instruction.operand_ids[:] = [same.get(number, number) for number in instruction.operand_ids]
-    made = []
+    unread = []
     for number, shape in enumerate(shapes):
         if number not in first:  # an argument that the function does not read
-            made.append(type(whole)(name="unread.%d" % free, id=free))
-            made[-1].shape.CopyFrom(shape)
-            _become_parameter(made[-1], number)
+            unread.append(type(whole)(name="unread.%d" % free, id=free))
+            unread[-1].shape.CopyFrom(shape)
+            _become_parameter(unread[-1], number)
             free += 1
-    kept = [*made, *[type(whole).FromString(each.SerializeToString()) for each in kept]]
+    kept = [*unread, *[type(whole).FromString(instruction.SerializeToString()) for instruction in kept]]
     del computation.instructions[:]
     computation.instructions.extend(kept)
     del computation.program_shape.parameters[:], computation.program_shape.parameter_names[:]
@@ -88,18 +89,20 @@ def _become_parameter(instruction: Any, number: int) -> None:
 
 
 def _next_id(module: Any) -> int:
-    return int(max(each.id for computation in module.computations for each in computation.instructions)) + 1
+    ids = (instruction.id for computation in module.computations for instruction in computation.instructions)
+    return int(max(ids)) + 1
 
 
 def _remove(module: Any, gone: set[int]) -> None:
     """Removes computations, and those that nothing calls without them."""
     while gone:
         left = [computation for computation in module.computations if computation.id not in gone]
-        called = {number for each in left for instruction in each.instructions
+        called = {number for computation in left for instruction in computation.instructions
                   for number in instruction.called_computation_ids}  # fmt: skip
-        lost = {number for each in module.computations if each.id in gone
-                for instruction in each.instructions for number in instruction.called_computation_ids}  # fmt: skip
-        kept = [type(each).FromString(each.SerializeToString()) for each in left]
+        lost = {number for computation in module.computations if computation.id in gone
+                for instruction in computation.instructions
+                for number in instruction.called_computation_ids}  # fmt: skip
+        kept = [type(computation).FromString(computation.SerializeToString()) for computation in left]
         del module.computations[:]
         module.computations.extend(kept)
         gone = lost - called

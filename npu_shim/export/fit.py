@@ -78,10 +78,10 @@ def of_graph(
         )
     fits: list[Fit] = []
     for name, options in forms.items():
-        found: dict[int, CardCost] = {}
+        costs_of: dict[int, CardCost] = {}
 
         def peak(
-            batch: int, name: str = name, options: Mapping[str, Any] = options, costs: dict[int, CardCost] = found
+            batch: int, name: str = name, options: Mapping[str, Any] = options, costs: dict[int, CardCost] = costs_of
         ) -> int:
             begin = time.perf_counter()
             costs[batch] = _cost(name, source, fetches, feeds_of(batch), dict(given, **options), card, python)
@@ -89,7 +89,7 @@ def of_graph(
             return costs[batch].peak
 
         batch = largest(peak, card.memory, first)
-        fits.append(Fit(name, batch, found.get(batch), tuple(found)))
+        fits.append(Fit(name, batch, costs_of.get(batch), tuple(costs_of)))
         first = max(batch, 1)  # the next form is not far
     return fits
 

@@ -20,16 +20,16 @@ class Watching:
     """What options ask of the pipelines of a step.
 
     Attributes:
-        each: whether a module's structure is checked after each pass, not only at the end of a pipeline.
+        after_each: whether a module's structure is checked after each pass, not only at the end of a pipeline.
         folder: where the module is written after each pass that changed it, "" for nowhere.
     """
 
-    each: bool = False
+    after_each: bool = False
     folder: str = ""
 
     def of(self, pipeline: str) -> Watch:
         """The Watch of one run of a pipeline."""
-        return Watch(self.each, dump.to_folder(self.folder, pipeline)) if self.folder else Watch(self.each)
+        return Watch(self.after_each, dump.to_folder(self.folder, pipeline)) if self.folder else Watch(self.after_each)
 
 
 NOBODY = Watching()

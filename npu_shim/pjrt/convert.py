@@ -90,6 +90,6 @@ def _clean(ir: Any, module: Any) -> None:
 
 if __name__ == "__main__":
     with open(sys.argv[1], "rb") as source:
-        made = stablehlo(source.read())
+        text = stablehlo(source.read())
     with open(sys.argv[2], "wb") as target:
-        target.write(made)
+        target.write(text)

@@ -35,10 +35,10 @@ def softened(config: tf.ConfigProto | None) -> tf.ConfigProto | None:
     is_config = config is None or isinstance(config, tf.ConfigProto)  # TensorFlow has an error of its own for others
     if not is_config or (config and config.allow_soft_placement) or has_gpu():
         return config
-    made = tf.ConfigProto()
-    made.CopyFrom(tf_internals.default_config() if config is None else config)
-    made.allow_soft_placement = True
-    return made
+    soft = tf.ConfigProto()
+    soft.CopyFrom(tf_internals.default_config() if config is None else config)
+    soft.allow_soft_placement = True
+    return soft
 
 
 def keep(session: Any) -> None:

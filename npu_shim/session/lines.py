@@ -31,8 +31,8 @@ def say(done: Any, chosen: Any) -> None:
         once(text)
     LOG.info("npu_shim: %s", said)
     if os.environ.get("NPU_SHIM_LOG") == "plan":
-        for each in (*chosen.matched, *report.lowered_lines(done.plan)):
-            LOG.info("npu_shim: %s", each)
+        for decision in (*chosen.matched, *report.lowered_lines(done.plan)):
+            LOG.info("npu_shim: %s", decision)
 
 
 @functools.lru_cache(maxsize=None)

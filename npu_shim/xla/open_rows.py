@@ -31,13 +31,13 @@ def require_counts_of_loops(module: Any) -> None:
 
     XLA gives the loop's variable the type that it begins with, and so all rows in the end.
     """
-    computations = {each.id: each for each in module.computations}
+    computations = {computation.id: computation for computation in module.computations}
     for instruction in _instructions(module):
         if instruction.opcode == "while":
             roots = [_root(computations[number]) for number in instruction.called_computation_ids]
-            body = next(each for each in roots if each.shape.tuple_shapes)  # the condition gives a truth value
+            body = next(root for root in roots if root.shape.tuple_shapes)  # the condition gives a truth value
             pairs = zip(_sizes(instruction.shape), _sizes(body.shape))
-            if any(made and not taken for (taken, _), (made, _) in pairs):
+            if any(given and not taken for (taken, _), (given, _) in pairs):
                 text = "node '%s', a loop, has a variable whose number of rows depends on the data behind an iteration"
                 raise PlanError((text + ", which XLA does not count; %s") % (_name(instruction), IN_SESSION))
 
@@ -47,11 +47,11 @@ def require_equal_branches(module: Any) -> None:
 
     Its result has the type of the first branch.
     """
-    computations = {each.id: each for each in module.computations}
+    computations = {computation.id: computation for computation in module.computations}
     for instruction in _instructions(module):
         if instruction.opcode == "conditional":
             first = _root(computations[instruction.called_computation_ids[0]])
-            counted, given = ([is_open for is_open, _ in _sizes(each.shape)] for each in (instruction, first))
+            counted, given = ([is_open for is_open, _ in _sizes(source.shape)] for source in (instruction, first))
             if counted != given and any(counted):
                 text = "node '%s' gives a number of rows that depends on the data in one branch, all rows in the first"
                 raise PlanError((text + ", which this XLA does not compile; %s") % (_name(instruction), IN_SESSION))
@@ -85,7 +85,7 @@ def _instructions(module: Any) -> Iterator[Any]:
 
 
 def _root(computation: Any) -> Any:
-    return next(each for each in computation.instructions if each.id == computation.root_id)
+    return next(instruction for instruction in computation.instructions if instruction.id == computation.root_id)
 
 
 def _sizes(shape: Any) -> Iterator[tuple[bool, int]]:

@@ -44,8 +44,8 @@ def traced(
     def step(*arguments: Any) -> list[Any]:
         graph = tf.get_default_graph()
         given = {name + ":0": argument for name, argument in zip(feeds, arguments)}
-        for each in state:  # in this order they become parameters
-            graph.capture(each.variable.handle)
+        for output in state:  # in this order they become parameters
+            graph.capture(output.variable.handle)
         captured = {name + ":0": graph.capture(variable.handle) for name, variable in handles.items()}
         before = set(graph.get_operations())
         replaced = {name: tensor for name, tensor in {**given, **captured}.items() if name in read}
@@ -54,16 +54,16 @@ def traced(
         named = lambda name: graph.as_graph_element("%s/%s" % (SCOPE, name))  # noqa: E731
         given.update((feed.name, argument) for feed, argument in zip(feeds.values(), arguments))
         results = []
-        for each in wanted:
-            if isinstance(each, str):
+        for output in wanted:
+            if isinstance(output, str):
                 continue
-            is_variable = each.name in captured
+            is_variable = output.name in captured
             with tf.control_dependencies(everything if is_variable else [named(target) for target in targets]):
                 if is_variable:  # its value after the step
-                    results.append(tf.raw_ops.ReadVariableOp(resource=captured[each.name], dtype=each.dtype))
+                    results.append(tf.raw_ops.ReadVariableOp(resource=captured[output.name], dtype=output.dtype))
                 else:
-                    place = given.get(each.name)
-                    results.append(tf.identity(named(tensor_of(places[each.name])) if place is None else place))
+                    place = given.get(output.name)
+                    results.append(tf.identity(named(tensor_of(places[output.name])) if place is None else place))
         return results
 
     function: Callable[..., Any] = tf.wrap_function(

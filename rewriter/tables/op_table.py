@@ -155,23 +155,23 @@ def build(profile: str, files: Sequence[str], variants: Mapping[str, str], all_d
         variants: further Ascend IR names -> the IR name of the entry that they stand for.
         all_dtypes: whether the hardware runs every op in float16 and float32, whatever the entries' `dtypes` say.
     """
-    found: Dict[str, Tuple[Entry, str]] = {}
+    rows: Dict[str, Tuple[Entry, str]] = {}
     warnings: List[str] = []
     for path in files:
         for name, entry in read_file(path).items():
-            if name in found:
-                _, first = found.pop(name)  # so that a later file is also later in order
+            if name in rows:
+                _, first = rows.pop(name)  # so that a later file is also later in order
                 warnings.append("op %s is in %s and in %s; the later one counts" % (name, first, path))
-            found[name] = (replace(entry, dtypes=None) if all_dtypes else entry, path)
+            rows[name] = (replace(entry, dtypes=None) if all_dtypes else entry, path)
     entries: Dict[str, Entry] = {}
-    for entry, path in found.values():
+    for entry, path in rows.values():
         for op in entry.tensorflow:
             if op in entries:
                 text = "TensorFlow op %s is in op %s of %s and in op %s of %s; the later one counts"
-                warnings.append(text % (op, entries[op].name, found[entries[op].name][1], entry.name, path))
+                warnings.append(text % (op, entries[op].name, rows[entries[op].name][1], entry.name, path))
             entries[op] = entry
-    origins = {name: path for name, (_, path) in found.items()}
-    names = _names([entry for entry, _ in found.values()], variants)
+    origins = {name: path for name, (_, path) in rows.items()}
+    names = _names([entry for entry, _ in rows.values()], variants)
     return OpTable(profile, entries, names, tuple(warnings), origins)
 
 

@@ -83,10 +83,10 @@ def by_folder(passing, lost, variant, markdown):
         row = table.setdefault(folder_of(file), collections.Counter())
         row["1.15.5"] += len(names)
         row["passes"] += len(names)
-    for each in lost:
-        row = table[folder_of(each.file)]
+    for loss in lost:
+        row = table[folder_of(loss.file)]
         row["passes"] -= 1
-        row[each.kind] += 1
+        row[loss.kind] += 1
     table["all"] = sum(table.values(), collections.Counter())
     heads = ["folder", "pass on 1.15.5", "on " + variant, *KINDS, "share"]
     lines = [[name, *figures(row)] for name, row in table.items()]

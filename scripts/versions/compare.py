@@ -96,10 +96,10 @@ def interpreter(version):
 
 def differences(old, new):
     """All differences of two records, sorted."""
-    found = [*of_signatures(old["signatures"], new["signatures"]), *of_values(old["values"], new["values"])]
+    changes = [*of_signatures(old["signatures"], new["signatures"]), *of_values(old["values"], new["values"])]
     for part in ("shapes", "numbers"):
-        found += of_results(part, old[part], new[part])
-    return sorted([*found, *of_layers(old["layers"], new["layers"])])
+        changes += of_results(part, old[part], new[part])
+    return sorted([*changes, *of_layers(old["layers"], new["layers"])])
 
 
 def of_signatures(old, new):
@@ -116,16 +116,16 @@ def of_signatures(old, new):
 def of_parameters(name, had, has):
     """Parameters that are gone, stand elsewhere, or have another default."""
     old, new = dict(map(split, had)), dict(map(split, has))
-    open_ended = any(each.startswith("**") for each in new)
-    lost = [each for each in old if each not in new and not each.startswith("*")]
+    open_ended = any(parameter.startswith("**") for parameter in new)
+    lost = [parameter for parameter in old if parameter not in new and not parameter.startswith("*")]
     if lost and not open_ended:
         yield Difference("parameter gone", name, ", ".join(lost), ", ".join(has))
-    named = [[each for each in side if not each.startswith("*")] for side in (old, new)]
+    named = [[parameter for parameter in side if not parameter.startswith("*")] for side in (old, new)]
     if not lost and named[1][: len(named[0])] != named[0] and "*args" not in new:
         yield Difference("parameter elsewhere", name, ", ".join(named[0]), ", ".join(named[1]))
-    for each, default in old.items():
-        if each in new and default is not None and not same_default(default, new[each]):
-            yield Difference("other default", name, "%s=%s" % (each, default), "%s=%s" % (each, new[each]))
+    for parameter, default in old.items():
+        if parameter in new and default is not None and not same_default(default, new[parameter]):
+            yield Difference("other default", name, "%s=%s" % (parameter, default), "%s=%s" % (parameter, new[parameter]))
 
 
 def split(text):
@@ -212,21 +212,22 @@ def reason_of(difference, rows):
     return None
 
 
-def report(found, plain, everything):
+def report(changes, plain, everything):
     """Prints the table and the open differences; returns 1 if there is one, else 0."""
     rows = json.loads((HERE / "kept.json").read_text())
-    reasons = {each: reason_of(each, rows) for each in found}
-    counts = collections.Counter(each.kind for each in found)
-    before = collections.Counter(each.kind for each in plain or ())
-    kept = collections.Counter(each.kind for each in found if reasons[each])
+    reasons = {change: reason_of(change, rows) for change in changes}
+    counts = collections.Counter(change.kind for change in changes)
+    before = collections.Counter(change.kind for change in plain or ())
+    kept = collections.Counter(change.kind for change in changes if reasons[change])
     columns = ["class", *(["without npu-shim"] if plain is not None else []), "differs", "kept", "open"]
     print("| %s |\n|%s" % (" | ".join(columns), "---|" * len(columns)))
     for kind in sorted({*counts, *before}):
         numbers = [counts[kind], kept[kind], counts[kind] - kept[kind]]
         print("| %s |" % " | ".join(map(str, [kind, *([before[kind]] if plain is not None else []), *numbers])))
-    for each, reason in reasons.items():
+    for change, reason in reasons.items():
         if everything or not reason:
-            print("\n%s: %s\n    1.15: %s\n    now:  %s" % (each.kind, each.what, each.old[:300], each.new[:300]))
+            shown = (change.kind, change.what, change.old[:300], change.new[:300])
+            print("\n%s: %s\n    1.15: %s\n    now:  %s" % shown)
             print("    kept: %s" % reason if reason else "    open", flush=True)
     return 0 if all(reasons.values()) else 1
 

@@ -45,8 +45,8 @@ def main(argv):
 def folder_of(python):
     """The folder of tf.contrib beside a Python with TensorFlow 1.15."""
     code = "import importlib.util as u; print(u.find_spec('tensorflow_core').submodule_search_locations[0])"
-    found = subprocess.run([str(python), "-c", code], stdout=subprocess.PIPE, check=True, text=True)
-    return os.path.join(found.stdout.strip(), "contrib")
+    printed = subprocess.run([str(python), "-c", code], stdout=subprocess.PIPE, check=True, text=True)
+    return os.path.join(printed.stdout.strip(), "contrib")
 
 
 def open_names(folder):
@@ -114,14 +114,14 @@ class Body:
 
     def shown(self, bodies):
         """The public names that count."""
-        found = set(self._own)
+        names = set(self._own)
         if self._is_package:
-            found |= {name for name, origin in self._imported if origin not in bodies}
+            names |= {name for name, origin in self._imported if origin not in bodies}
             for module in self._whole:
                 whole = bodies[module].shown(bodies) if module in bodies else set()
                 allowed = bodies[module].all if module in bodies else None
-                found |= whole if allowed is None else whole & allowed
-        return {name for name in found if not name.startswith("_")}
+                names |= whole if allowed is None else whole & allowed
+        return {name for name in names if not name.startswith("_")}
 
 
 def statements(body):

@@ -113,7 +113,7 @@ def public():
 
 def asked(names):
     """{name: description} of names of 1.15; one without a description is missing."""
-    return {name: description(found) for name in names for found in [resolved(name)] if found is not None}
+    return {name: description(value) for name in names for value in [resolved(name)] if value is not None}
 
 
 def resolved(name):
@@ -137,15 +137,15 @@ def described(name, value):
                 yield name + "." + inner, description((getattr(value, inner),))
 
 
-def description(found):
+def description(boxed):
     """A list of a callable's parameters, "class", "value", or "callable" where they cannot be known."""
-    (value,) = found
+    (value,) = boxed
     if inspect.isclass(value):
         return "class"
     if not callable(value):
         return "value"
     try:
-        return [parameter(each) for each in inspect.signature(unwrapped(value)).parameters.values()]
+        return [parameter(declared) for declared in inspect.signature(unwrapped(value)).parameters.values()]
     except (ValueError, TypeError):
         return "callable"
 
@@ -172,11 +172,11 @@ def proto(kind):
     return any(base.__module__.startswith("google.") for base in kind.__mro__)
 
 
-def parameter(each):
+def parameter(declared):
     """One parameter as "name", "name=default", "*name" or "**name"."""
-    stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
-    text = stars + each.name
-    return text if each.default is each.empty else text + "=" + re.sub(r" at 0x\w+", "", repr(each.default))
+    stars = {declared.VAR_POSITIONAL: "*", declared.VAR_KEYWORD: "**"}.get(declared.kind, "")
+    text = stars + declared.name
+    return text if declared.default is declared.empty else text + "=" + re.sub(r" at 0x\w+", "", repr(declared.default))
 
 
 # Calls
@@ -280,16 +280,16 @@ def results():
     for path, value in public():
         if inspect.isclass(value) and value is not tf.Module:
             names[value] = min(names.get(value, path), path, key=lambda text: (text.count("."), text))
-    found = {}
+    kinds_of = {}
     for line in [line for name in ("objects.txt", "shapes.txt", "layers.txt") for line in lines(name)]:
         node = ast.parse(line, mode="eval").body
         while isinstance(node, (ast.Call, ast.Attribute)):
             with tf.Graph().as_default():
                 key, kind = link(node, dict(words("known")), names)
             if key:
-                found.setdefault(key, set()).add(kind)
+                kinds_of.setdefault(key, set()).add(kind)
             node = node.func if isinstance(node, ast.Call) else node.value
-    return {key: sorted(kinds) for key, kinds in sorted(found.items())}
+    return {key: sorted(kinds) for key, kinds in sorted(kinds_of.items())}
 
 
 def link(node, given, names):
@@ -339,22 +339,22 @@ def class_of(kind, names):
 def collected(graph):
     """{collection: what lies in it} of a graph, by names."""
     return {
-        str(key): [named(each) for each in graph.get_collection(key)]
+        str(key): [named(member) for member in graph.get_collection(key)]
         for key in graph.get_all_collection_keys()
         if not str(key).startswith("_") and isinstance(key, str)
     }
 
 
-def named(each):
+def named(member):
     """What lies in a collection, as text."""
-    name = getattr(each, "name", type(each).__name__)
-    return "%s %s" % (name, typed(each)) if tf.is_tensor(each) or isinstance(each, tf.Variable) else str(name)
+    name = getattr(member, "name", type(member).__name__)
+    return "%s %s" % (name, typed(member)) if tf.is_tensor(member) or isinstance(member, tf.Variable) else str(name)
 
 
 def computed(result):
     """For each tensor of a result: its size, its sum, the sum of its absolute values, its first elements."""
     graph = tf.get_default_graph()
-    tensors = [each for each in tf.nest.flatten(result) if isinstance(each, tf.Tensor)]
+    tensors = [tensor for tensor in tf.nest.flatten(result) if isinstance(tensor, tf.Tensor)]
     if not tensors or tf.global_variables() or graph.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
         return None
     with tf.Session(config=tf.ConfigProto(operation_timeout_in_ms=500)) as session:

@@ -561,9 +561,9 @@ class Chosen(Asked):
 
 
 def test_a_metaclass_may_make_something_else():
-    assert objects.has(objects.made(Left, "Left"), "handle")
-    assert not objects.has(objects.made(Left, "Left"), "hundle")
-    assert objects.made(Box, "Box").kinds == (Box,)
+    assert objects.has(objects.constructed(Left, "Left"), "handle")
+    assert not objects.has(objects.constructed(Left, "Left"), "hundle")
+    assert objects.constructed(Box, "Box").kinds == (Box,)
 
 
 def test_with_gives_the_object_itself():

@@ -145,12 +145,12 @@ def test_a_session_in_low_precision_is_measured_as_it_flows(patched, tmp_path, m
             assert [run([[2049.0]])[1][0, 0] for _ in range(4)] == [2048.0] * 4
         (recorder,) = calibration._recorders.values()
         assert recorder.steps == 3
-        assert recorder.found["product:0"].largest == 2048.0
+        assert recorder.measured["product:0"].largest == 2048.0
         assert graph.finalized is False
     calibration.write_all(str(tmp_path))
     (path,) = tmp_path.iterdir()
     rows = json.loads(path.read_text())["tensors"]
-    assert of_json(next(row for row in rows if row["tensor"] == "product:0")) == recorder.found["product:0"]
+    assert of_json(next(row for row in rows if row["tensor"] == "product:0")) == recorder.measured["product:0"]
 
 
 def test_a_loss_scale_that_only_a_branch_reads_is_not_fetched():
@@ -353,5 +353,5 @@ def test_loops_and_branches_of_an_imported_graph_are_left_out(patched):
                 group = recorder.next_group(step.name, ())
                 recorder.add(group, session.run([step.name, group.fetches])[1])
     assert recorder.left_out > 10
-    assert {"while/Exit_1:0", "cond/Merge:0"} <= set(recorder.found)
-    assert not {"while/Tanh:0", "cond/mul:0"} & set(recorder.found)
+    assert {"while/Exit_1:0", "cond/Merge:0"} <= set(recorder.measured)
+    assert not {"while/Tanh:0", "cond/mul:0"} & set(recorder.measured)

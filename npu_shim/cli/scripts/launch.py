@@ -161,8 +161,8 @@ def _check_passed_on(given: Sequence[tuple[str, str]]) -> None:
 def _passed_on(given: Sequence[tuple[str, str]], place: layout.Place) -> list[str]:
     """The options of `npu-shim run` for one worker."""
     all_of_it = place.rank == 0
-    passed = [each for each in given if each[0] in running.OPTIONS and (all_of_it or each[0] not in OF_THE_FIRST)]
-    return ["%s=%s" % each if running.OPTIONS[each[0]].expected else each[0] for each in passed]
+    passed = [pair for pair in given if pair[0] in running.OPTIONS and (all_of_it or pair[0] not in OF_THE_FIRST)]
+    return ["%s=%s" % pair if running.OPTIONS[pair[0]].expected else pair[0] for pair in passed]
 
 
 def _count(text: str) -> int:

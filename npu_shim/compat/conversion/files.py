@@ -60,14 +60,14 @@ def convert_folder(source: str, target: str, reports: str, distributed: str | No
     else:
         os.makedirs(target)
         shutil.copy(source, target)
-    found: dict[str, list[str]] = {kind: [] for kind in REPORTS}
+    reported: dict[str, list[str]] = {kind: [] for kind in REPORTS}
     for path in sorted(_scripts(target)):
-        _convert_file(path, os.path.relpath(path, target), distributed, found)
+        _convert_file(path, os.path.relpath(path, target), distributed, reported)
     os.makedirs(reports, exist_ok=True)
     for kind, name in REPORTS.items():
         with open(os.path.join(reports, name), "w", encoding="utf-8") as file:
-            file.writelines("%s\n" % line for line in found[kind])
-    return tuple(len(found[kind]) for kind in REPORTS)
+            file.writelines("%s\n" % line for line in reported[kind])
+    return tuple(len(reported[kind]) for kind in REPORTS)
 
 
 def _scripts(folder: str) -> Iterator[str]:

@@ -45,7 +45,7 @@ def members(kind: type) -> frozenset[str]:
     return frozenset(dir(kind)).union(_fields(kind), *stored)
 
 
-def made(kind: Any, path: str) -> Object:
+def constructed(kind: Any, path: str) -> Object:
     """What a constructor gives; one with a `__new__` of its own may give what derives from its class."""
     kind = _as_made(kind)
     is_plain = type(kind) is type and getattr(kind, "__new__", None) is object.__new__

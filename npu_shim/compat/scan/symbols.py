@@ -21,13 +21,13 @@ class Way(NamedTuple):
     """How far a dotted name leads.
 
     Attributes:
-        found: the last thing on it that is known: a module, a class, a function, an objects.Object, ... or _NOTHING.
+        target: the last thing on it that is known: a module, a class, a function, an objects.Object, ... or _NOTHING.
         path: str, the dotted name of that; of an object, that of its class.
         owner: what the last part was asked of; None at the beginning.
         is_whole: bool, whether the name ends there.
     """
 
-    found: Any
+    target: Any
     path: str
     owner: Any = None
     is_whole: bool = True
@@ -37,7 +37,7 @@ class Way(NamedTuple):
 def symbol(name: str) -> str | None:
     """The part of a dotted name that modules, classes and known objects show; None: it is not here."""
     way = _walk(name)
-    return None if way.found is _NOTHING else way.path
+    return None if way.target is _NOTHING else way.path
 
 
 def lacking(name: str) -> tuple[str, str, list[str]]:
@@ -60,7 +60,7 @@ def _walk(name: str) -> Way:
     first, *parts = re.findall(r"\(\)|[^.()]+", name) or [""]
     way = Way(_member(None, first), first)
     for part in parts:
-        following = None if way.found is _NOTHING else _follow(way, part)
+        following = None if way.target is _NOTHING else _follow(way, part)
         if following is None:
             return way._replace(is_whole=False)
         way = following
@@ -69,7 +69,7 @@ def _walk(name: str) -> Way:
 
 def _follow(way: Way, part: str) -> Way | None:
     """One part further; None where it is not known what comes."""
-    owner, path = way.found, way.path + "." + part
+    owner, path = way.target, way.path + "." + part
     if part == meanings.CALL:
         given = _given(way)
         return Way(given, given.path, owner) if given else None
@@ -85,16 +85,16 @@ def _follow(way: Way, part: str) -> Way | None:
 
 def _given(way: Way) -> Any:
     """What calling the end of a way gives, as an objects.Object, or None."""
-    if inspect.isclass(way.found):
-        return objects.made(way.found, way.path)
-    member = way.found
+    if inspect.isclass(way.target):
+        return objects.constructed(way.target, way.path)
+    member = way.target
     if isinstance(member, objects.Object):
         member = objects.Member(member, "__call__")
     elif inspect.isclass(way.owner):
         member = objects.Member(objects.Object(way.path, (way.owner,)), way.path.rpartition(".")[2])
     if isinstance(member, objects.Member):
         return objects.result(member, meanings.CALL, _results())
-    return _results().get(_identity(way.found))
+    return _results().get(_identity(way.target))
 
 
 @functools.lru_cache(maxsize=None)
@@ -102,9 +102,9 @@ def _results() -> dict[Any, Any]:
     """objects.rows by what their names mean here: functions, and members of classes."""
     results = {}
     for name, classes in objects.rows().items():
-        kinds = [(path, way.found) for path in classes for way in [_plain_walk(path)] if inspect.isclass(way.found)]
+        kinds = [(path, way.target) for path in classes for way in [_plain_walk(path)] if inspect.isclass(way.target)]
         owner, _, last = name.rpartition(".")
-        above, function = _plain_walk(owner).found, _plain_walk(name.replace(meanings.CALL, "")).found
+        above, function = _plain_walk(owner).target, _plain_walk(name.replace(meanings.CALL, "")).target
         key = (above, last) if inspect.isclass(above) else _identity(function)
         if kinds and function is not _NOTHING:
             derived = [member for _, kind in kinds for member in objects.with_derived(kind)]
@@ -114,8 +114,8 @@ def _results() -> dict[Any, Any]:
 
 def _plain_walk(name: str) -> Way:
     """The whole way of a name without calls."""
-    found = functools.reduce(lambda owner, part: _member(owner, part), name.split("."), None)
-    return Way(found, name)
+    target = functools.reduce(lambda owner, part: _member(owner, part), name.split("."), None)
+    return Way(target, name)
 
 
 def _identity(function: Any) -> int:
@@ -139,7 +139,7 @@ def _member(owner: Any, name: str, module: str | None = None) -> Any:
 
 def public(name: str) -> list[str]:
     """The public names of a module or class of this dotted name, those of files included."""
-    return _public(_plain_walk(name).found)
+    return _public(_plain_walk(name).target)
 
 
 def _public(owner: Any) -> list[str]:
@@ -159,7 +159,7 @@ def refused(name: str, keywords: Iterable[str]) -> tuple[str, Any]:
         (str, list of str); ("", []) where it takes them all, or where that cannot be told.
     """
     way = _walk(name)
-    functions = objects.functions(way.found) if isinstance(way.found, objects.Member) else [way.found]
+    functions = objects.functions(way.target) if isinstance(way.target, objects.Member) else [way.target]
     if not way.is_whole or not all(map(callable, functions)):
         return "", []
     taken = [_arguments(function) for function in functions]

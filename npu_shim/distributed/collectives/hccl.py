@@ -37,7 +37,8 @@ def allreduce(tensor: Any, reduction: str, fusion: int = 1, fusion_id: int = -1,
     _check_fusion("allreduce", fusion)
     if ranks.get_rank_size(group) == 1:
         return tf.identity(tensor)
-    return reductions.allreduce(tensor, reduction, group, made=lambda done: call_fusion.mark(done, fusion, fusion_id))
+    mark = lambda total: call_fusion.mark(total, fusion, fusion_id)  # noqa: E731
+    return reductions.allreduce(tensor, reduction, group, on_total=mark)
 
 
 def allgather(tensor: Any, rank_size: int, fusion: int = 0, fusion_id: int = -1, group: str = ranks.WORLD) -> tf.Tensor:

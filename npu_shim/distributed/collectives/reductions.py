@@ -29,7 +29,7 @@ def allreduce(
     reduction: str,
     group: str,
     key: int | None = None,
-    made: Callable[[tf.Tensor], None] = lambda total: None,
+    on_total: Callable[[tf.Tensor], None] = lambda total: None,
 ) -> tf.Tensor:
     """Returns the reduced tensor; its gradient is the sum of the ranks' gradients, times this rank's `_share`.
 
@@ -38,7 +38,7 @@ def allreduce(
         reduction: "sum", "prod", "max" or "min".
         group: str.
         key: int, the instance key of `keys`; None counts calls.
-        made: called with what the collective of a sum or a product makes.
+        on_total: called with what the collective of a sum or a product makes.
     """
 
     @tf.custom_gradient
@@ -50,7 +50,7 @@ def allreduce(
         else:
             with cluster.placed(_carried(x, REDUCED)) as here:
                 total = collective_ops().all_reduce(here, *_keys(group, reduction, here, key), MERGE[reduction], "Id")
-            made(total)
+            on_total(total)
             result = tf.cast(total, x.dtype)
         return result, lambda dy: _share(allreduce(dy, "sum", group), reduction, x, result, group)
 

@@ -105,10 +105,10 @@ def _collectives_in(node, functions, constants):
     """(collective, constants around it) of a node itself and of the nodes of the functions that it calls."""
     seen, left = set(), [(node, constants)]
     while left:
-        each, around = left.pop()
-        if each.op.startswith(PREFIX):
-            yield each, around
-        for name in _called(each):
+        current, around = left.pop()
+        if current.op.startswith(PREFIX):
+            yield current, around
+        for name in _called(current):
             if name in functions and name not in seen:
                 seen.add(name)
                 body = functions[name].node_def

@@ -289,8 +289,8 @@ class _Facts:
         if name not in self._body_reasons:
             self._body_reasons[name] = None  # a function that calls itself
             inner = (n for n in body.node_def if n.op not in host_reports.SILENT + host_reports.FORWARDING)
-            found = ((n, self._why_host(n)) for n in inner if not self._serves_reports(n))
-            reasons = ["its function has '%s' (%s): %s" % (n.name, n.op, why) for n, why in found if why]
+            on_host = ((n, self._why_host(n)) for n in inner if not self._serves_reports(n))
+            reasons = ["its function has '%s' (%s): %s" % (n.name, n.op, why) for n, why in on_host if why]
             self._body_reasons[name] = reasons[0] if reasons else None
         return self._body_reasons[name]
 

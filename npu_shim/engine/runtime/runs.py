@@ -152,12 +152,12 @@ class Runs:
         same_feeds = [other for key, other in self.known.items() if key[-1] == request.key[-1]]
         owners = {id(feed.step): feed for feed in same_feeds if feed.step is not None and feed.step.earlier is None}
         steps = [other.step for other in owners.values()]
-        made = step.make(self._source_now(), request, described, taken, self._options, steps)
-        if made.earlier is not None:
-            owner = owners[id(made.earlier)]
+        new = step.make(self._source_now(), request, described, taken, self._options, steps)
+        if new.earlier is not None:
+            owner = owners[id(new.earlier)]
             known.programs = owner.programs
             LOG.info("npu_shim: engine: %s is a part of %s, and runs its program", request.text, owner.text)
-        return made
+        return new
 
     def _exclude_dataset_variables(self, nodes: Any, taken: Any) -> None:
         """Leaves steps that write a dataset's variables to the session: datasets read them outside of any run."""

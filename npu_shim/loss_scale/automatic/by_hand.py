@@ -7,8 +7,8 @@ from typing import Any, Callable, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.loss_scale.automatic.calls import Registry, registry_of
 from npu_shim.loss_scale.automatic.gate import BFLOAT16, say
-from npu_shim.loss_scale.automatic.made import Registry, registry_of
 from npu_shim.loss_scale.automatic.origin import WRITER
 from npu_shim.loss_scale.optimizers.update_ops import OPTIMIZER_STEP
 from npu_shim.options.collected import LOSS_SCALE

@@ -8,7 +8,7 @@ from typing import Any, Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.automatic import own, state
-from npu_shim.loss_scale.automatic.made import SCOPE, Registry, registry_of
+from npu_shim.loss_scale.automatic.calls import SCOPE, Registry, registry_of
 from npu_shim.loss_scale.automatic.origin import Origin, can_read, origin_of
 from npu_shim.loss_scale.managers.graph_ops import control_flow_v1, in_branch, outer_graph
 from npu_shim.loss_scale.optimizers.gradients import as_factor

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import ranks
 from npu_shim.loss_scale.automatic import own
-from npu_shim.loss_scale.automatic.made import Call, registry_of
+from npu_shim.loss_scale.automatic.calls import Call, registry_of
 
 # an op that writes into the variable, or adds to the accumulator, that is its first input
 WRITER = re.compile(r"(Resource)?(Assign\w*|Scatter\w+)$|\w*AccumulatorApplyGradient$")

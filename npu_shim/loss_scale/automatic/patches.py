@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterator
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.automatic import by_hand, gate, made
+from npu_shim.loss_scale.automatic import by_hand, calls, gate
 from npu_shim.rewriter import tf_internals
 
 # Keras 2 as TensorFlow 1.15 has it, as a package of its own, and as TensorFlow 2 keeps it beside that
@@ -145,13 +145,13 @@ def _gradients(original):
     def gradients_helper(ys: Any, xs: Any, grad_ys: Any = None, *arguments: Any, **options: Any) -> Any:
         inner = _here.making or options.get("src_graph") is not None
         losses, inputs, starts = _listed(ys), _listed(xs), None if grad_ys is None else _listed(grad_ys)
-        if inner or not _wanted() or not made.can_scale(losses, inputs):
+        if inner or not _wanted() or not calls.can_scale(losses, inputs):
             return original(ys, xs, grad_ys, *arguments, **options)
         with _lock:
             _watch_keras()
         with _now(making=True):
             compute = lambda scaled: original(losses, inputs, scaled, *arguments, **options)  # noqa: E731
-            return made.gradients(losses, starts, compute)
+            return calls.gradients(losses, starts, compute)
 
     return gradients_helper
 
@@ -162,12 +162,12 @@ def _tape_gradient(original):
         self: Any, target: Any, sources: Any, output_gradients: Any = None, *arguments: Any, **options: Any
     ) -> Any:
         losses, inputs = tf.nest.flatten(target), tf.nest.flatten(sources)
-        if _here.making or not _wanted() or not made.can_scale(losses, inputs):
+        if _here.making or not _wanted() or not calls.can_scale(losses, inputs):
             return original(self, target, sources, output_gradients, *arguments, **options)
         starts = None if output_gradients is None else tf.nest.flatten(output_gradients)
         with _now(making=True):
             compute = lambda scaled: original(self, losses, inputs, scaled, *arguments, **options)  # noqa: E731
-            return tf.nest.pack_sequence_as(sources, made.gradients(losses, starts, compute))
+            return tf.nest.pack_sequence_as(sources, calls.gradients(losses, starts, compute))
 
     return gradient
 
@@ -206,7 +206,7 @@ def _apply_gradients(original):
 def _extend_graph(original):
     @functools.wraps(original)
     def extend_graph(self: Any) -> None:
-        registry, version = made.registry_of(self.graph), self.graph.version
+        registry, version = calls.registry_of(self.graph), self.graph.version
         if registry.looked_at != version and _wanted():
             registry.looked_at = version
             by_hand.tell_of(self.graph)

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.automatic.made import SCOPE, registry_of
+from npu_shim.loss_scale.automatic.calls import SCOPE, registry_of
 from npu_shim.loss_scale.managers import schedule
 from npu_shim.loss_scale.managers.graph_ops import outer_graph
 from npu_shim.loss_scale.managers.managers import FixedLossScaleManager, ScheduledLossScaleManager

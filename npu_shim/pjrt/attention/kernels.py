@@ -99,7 +99,7 @@ def _call(
         kernel(setting, SimpleNamespace(**dict(zip(names, refs)), head=head, batch=batch, blocks=places))
 
     run.__name__ = PREFIX + name  # in profiles, and for `pjrt.cost`
-    given = [_swapped(each, operand) for each, operand in operands.items()]
+    given = [_swapped(value, operand) for value, operand in operands.items()]
     results_of_call: Sequence[Any] = pl.pallas_call(
         run,
         out_shape=[jax.ShapeDtypeStruct(setting.shape(operand), dtype) for operand, dtype in results.items()],

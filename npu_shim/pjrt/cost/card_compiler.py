@@ -70,24 +70,24 @@ def _device(topologies: Any, target: str) -> Any:
     with open(target, encoding="utf-8") as f:
         text = f.read()
     try:
-        made = topologies.get_topology_desc(platform="cuda", target_config=text, topology="1x1x1")
+        topology = topologies.get_topology_desc(platform="cuda", target_config=text, topology="1x1x1")
     except NotImplementedError as reason:  # "topology not implemented for cuda": no plugin that knows better
         raise Failed("plugin", reason) from reason
     except RuntimeError as reason:
         raise Failed("target", reason) from reason
-    return made.devices[0]
+    return topology.devices[0]
 
 
 def _find_npu_shim() -> None:
     """Makes npu_shim importable, and nothing else of the folder where it lies: that may be of another Python."""
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    made = importlib.util.spec_from_file_location(
+    spec = importlib.util.spec_from_file_location(
         "npu_shim", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )
-    assert made is not None
-    assert made.loader is not None
-    sys.modules["npu_shim"] = module = importlib.util.module_from_spec(made)
-    made.loader.exec_module(module)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["npu_shim"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
 
 
 if __name__ == "__main__":

@@ -57,20 +57,20 @@ class CardCost:
     notes: tuple[str, ...] = ()
 
 
-def of_compiled(name: str, made: Compiled, card: Card) -> CardCost:
+def of_compiled(name: str, compiled: Compiled, card: Card) -> CardCost:
     """Returns the CardCost of a compiled step, under that name."""
-    found = kernels.Kernels(hlo.parse(made.after))
-    products = kernels.products(found.all, card.units)
-    memory = made.memory
-    feeds = sum(tensor.bytes for tensor in made.described.feeds)
+    program = kernels.Kernels(hlo.parse(compiled.after))
+    products = kernels.products(program.all, card.units)
+    memory = compiled.memory
+    feeds = sum(tensor.bytes for tensor in compiled.described.feeds)
     peak = memory["argument"] + memory["output"] - memory["alias"] + memory["temp"]
-    seconds, by_memory = bound(found.all, card)
+    seconds, by_memory = bound(program.all, card)
     return CardCost(
         name, card.key, memory["argument"] - feeds, feeds, memory["temp"], peak, max(0, peak - card.memory),
-        int(kernels.moved(found.all)), _by_kind(found.all),
+        int(kernels.moved(program.all)), _by_kind(program.all),
         {units: {"products": pair[0], "operations": pair[1]} for units, pair in products.items()},
-        sum(kernel.converts * kernel.times for kernel in found.all), seconds, by_memory, "JAX " + made.jax,
-        tuple(sorted(found.notes | _attention(made.attention))),
+        sum(kernel.converts * kernel.times for kernel in program.all), seconds, by_memory, "JAX " + compiled.jax,
+        tuple(sorted(program.notes | _attention(compiled.attention))),
     )  # fmt: skip
 
 
@@ -90,10 +90,10 @@ def bound(kernels: Iterable[Kernel], card: Card) -> tuple[float, float]:
     return total, by_memory / total if total else 1.0
 
 
-def _by_kind(found: Sequence[Kernel]) -> dict[str, dict[str, int]]:
+def _by_kind(executed: Sequence[Kernel]) -> dict[str, dict[str, int]]:
     times: Counter[str] = Counter()
     size: Counter[str] = Counter()
-    for kernel in found:
+    for kernel in executed:
         times[kernel.kind] += kernel.times
         size[kernel.kind] += int(kernel.bytes * kernel.times)
     return {kind: {"kernels": times[kind], "bytes": size[kind]} for kind in kernels.ORDER if times[kind]}

@@ -164,6 +164,9 @@ class Move:
             value = node.inputs[0]
         return self._argument(body, *self._arguments.setdefault(value, (len(self._arguments), DType(dtype)))).value
 
+    def _parameters(self, body):
+        return [self._argument(body, number, dtype) for number, dtype in self._arguments.values()]
+
     def _argument(self, body, number, dtype):
         name = "arg%d" % number
         return body[name] if name in body else body.add(name, graphdef.ARGUMENT, attrs={"T": dtype})
@@ -186,7 +189,7 @@ class Move:
         graph = self._view.graph
         body = Function(graph.module, "", Definition("", (), (), {}))
         arguments = [body.add("predicate", graphdef.ARGUMENT, attrs={"T": BOOL})]
-        arguments += [self._argument(body, *each) for each in self._arguments.values()]
+        arguments += self._parameters(body)
         body.effects["if"] = body.add("if", "If", [node.value for node in arguments], attrs=self._attrs(sides, []))
         function = _added(body, arguments, ())
         attrs = {"Tin": (BOOL, *self._dtypes()), "Tout": (), "f": function, MUST_COMPILE: True}
@@ -219,7 +222,7 @@ class Move:
         outputs = tuple(Argument("value", dtype) for dtype in gives)
         attrs = {"Tcond": BOOL, "Tin": self._dtypes(), "Tout": tuple(gives)}
         for name, body in zip(("then_branch", "else_branch"), sides):
-            attrs[name] = _added(body, [self._argument(body, *each) for each in self._arguments.values()], outputs)
+            attrs[name] = _added(body, self._parameters(body), outputs)
         return attrs
 
     def _dtypes(self):

@@ -62,7 +62,7 @@ class Recorder:
             if asked.key not in self._turns:
                 self._turns[asked.key] = itertools.cycle(self._make_groups(asked.fetched, feeds) or [None])
             group = next(self._turns[asked.key])
-            return None if group is None else group.made(self._graph)
+            return None if group is None else group.with_fetches(self._graph)
 
     def add(self, group: Group, measured: Sequence[Any]) -> None:
         """Adds what a step measured: the values of `group.fetches`."""
@@ -76,7 +76,7 @@ class Recorder:
                 self.scale = min(least, float(scale)), max(most, float(scale))
 
     @property
-    def found(self) -> dict[str, Range]:
+    def measured(self) -> dict[str, Range]:
         """Tensor name -> Range."""
         with self._lock:
             self._sum_up()
@@ -91,12 +91,12 @@ class Recorder:
 
     def as_json(self) -> dict[str, Any]:
         """All that was measured, as JSON values."""
-        rows = [tensor_range.as_json() for tensor_range in self.found.values()]
+        rows = [tensor_range.as_json() for tensor_range in self.measured.values()]
         return {"steps": self.steps, "left_out": self.left_out, "scale": self.scale, "tensors": rows}
 
     def as_text(self) -> str:
         """All that was measured, and what it suggests, as text."""
-        return ranges.as_text(list(self.found.values()), self.steps, self.scale, self.left_out)
+        return ranges.as_text(list(self.measured.values()), self.steps, self.scale, self.left_out)
 
     def _make_groups(self, fetched, fed):
         operations = dump.upstream(self._graph, fetched, fed)
@@ -118,7 +118,7 @@ class Group:
         self.tensors, self._scale = tensors, scale
         self.fetches: list[tf.Tensor] = []
 
-    def made(self, graph: tf.Graph) -> Group:
+    def with_fetches(self, graph: tf.Graph) -> Group:
         """Returns itself with `fetches`: the measures (float64 [tensors, 6]), and the loss scale if there is one."""
         if self.fetches:
             return self
@@ -172,7 +172,7 @@ class Calibration(tf.train.SessionRunHook):
     @property
     def ranges(self) -> Mapping[str, Range]:
         """Tensor name -> `ranges.Range`, of what was measured so far."""
-        return {} if self._recorder is None else self._recorder.found
+        return {} if self._recorder is None else self._recorder.measured
 
     def as_text(self) -> str:
         """What was measured, and what it suggests."""

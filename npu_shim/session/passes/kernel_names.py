@@ -88,9 +88,9 @@ def _under(name: str, node: Any) -> Any:
     if not dtypes:
         return tf.NodeDef(name=name, op="NoOp", input=["^" + node.name], device=node.device)
     inputs = ["%s:%d" % (node.name, number) for number in range(len(dtypes))]
-    made = tf.NodeDef(name=name, op="IdentityN", input=inputs, device=node.device)
-    made.attr["T"].list.type.extend(dtypes)
-    return made
+    alias = tf.NodeDef(name=name, op="IdentityN", input=inputs, device=node.device)
+    alias.attr["T"].list.type.extend(dtypes)
+    return alias
 
 
 def _outputs(node: Any) -> list[int]:

@@ -229,11 +229,11 @@ class Transformer:
     def _view_of_copies(self, info):
         view = info.sgv
         passing = [self._tensor(info, t) for t in view.passthroughs]
-        made = subgraph.SubGraphView(info.transformed_ops.values(), passing)
+        copies = subgraph.SubGraphView(info.transformed_ops.values(), passing)
         inputs = [info.transformed_ts[t] for t in view.inputs if t in info.transformed_ts]
         outputs = [info.transformed_ts[t] for t in view.outputs]
-        return made.remap(
-            [t for t in util.unique(inputs) if t in made.inputs], [t for t in outputs if t in made.outputs]
+        return copies.remap(
+            [t for t in util.unique(inputs) if t in copies.inputs], [t for t in outputs if t in copies.outputs]
         )
 
 

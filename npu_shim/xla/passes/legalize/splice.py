@@ -83,17 +83,17 @@ def _take_inputs(nodes, scope, data):
     return arrived
 
 
-def _result(node, made, waits):
+def _result(node, outputs, waits):
     """The node of the old name, which returns the results or waits for the writes."""
-    if isinstance(made, tf.Tensor):
-        result = tf.NodeDef(name=node.name, op="Identity", input=[made.op.name + _port(made), *waits])
-        result.attr["T"].type = made.dtype.as_datatype_enum
+    if isinstance(outputs, tf.Tensor):
+        result = tf.NodeDef(name=node.name, op="Identity", input=[outputs.op.name + _port(outputs), *waits])
+        result.attr["T"].type = outputs.dtype.as_datatype_enum
         return result
-    if made and isinstance(made[0], tf.Tensor):
-        result = tf.NodeDef(name=node.name, op="IdentityN", input=[t.op.name + _port(t) for t in made] + waits)
-        result.attr["T"].list.type.extend(t.dtype.as_datatype_enum for t in made)
+    if outputs and isinstance(outputs[0], tf.Tensor):
+        result = tf.NodeDef(name=node.name, op="IdentityN", input=[t.op.name + _port(t) for t in outputs] + waits)
+        result.attr["T"].list.type.extend(t.dtype.as_datatype_enum for t in outputs)
         return result
-    return tf.NodeDef(name=node.name, op="NoOp", input=["^" + op.name for op in made] + waits)
+    return tf.NodeDef(name=node.name, op="NoOp", input=["^" + op.name for op in outputs] + waits)
 
 
 def _port(tensor):

@@ -49,7 +49,7 @@ class Writes:
             if node not in seen:
                 seen.add(node)
                 # writers also forward their first input
-                pending += [each.node for each in (node.inputs if node.op == "RefMerge" else node.inputs[:1])]
+                pending += [taken.node for taken in (node.inputs if node.op == "RefMerge" else node.inputs[:1])]
         return {node for node in seen if node.op in VARIABLES}
 
     def is_late(self, sources: Iterable[Node], value: Value, taken: Value) -> bool:

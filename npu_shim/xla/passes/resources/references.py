@@ -147,10 +147,10 @@ class _Conversion:
     def _value_for(self, node: Node, number: int, value: Value, taken: Value) -> Value:
         """The value that replaces an input that is a variable's memory, which `taken` reads first."""
         inputs, controls = ((value,), ()) if node.op == "Merge" else (node.inputs, node.controls)  # others may be dead
-        sources = [*controls, *(each.node for each in inputs)]
+        sources = [*controls, *(given.node for given in inputs)]
         if node.op not in ROUTES and self._writes.is_late(sources, value, taken):
             # a value that comes through Switch or Enter is read before the branch or loop begins
-            waits = [*controls, *(each.node for each in inputs if self._waits_for(each.node))]
+            waits = [*controls, *(given.node for given in inputs if self._waits_for(given.node))]
             return self._fresh(value, waits, self._graph.free_name("%s/value_%d" % (node.name, number)))
         return self._shared_value(value)
 

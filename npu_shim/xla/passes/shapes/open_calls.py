@@ -55,12 +55,12 @@ def _inline(node: Node, body: Function) -> list[Node]:
     ran = [proto.name for proto in protos if inlined.is_stateful(proto.op)]
     ran += [scope + effect.name for effect in body.effects.values() if effect not in body.arguments]
     graphdef.insert(graph, protos, before=node, origin=node)
-    made = [graph[proto.name] for proto in protos]
+    nodes = [graph[proto.name] for proto in protos]
     for number, text in enumerate(results):
         value = node.output(number)
         value.replace_by(graph.value(text), list(value.users))
     graphdef.become(node, _named(node, body, results, [*waits, *("^" + name for name in dict.fromkeys(ran))]))
-    return made
+    return nodes
 
 
 def _entered(node: Node, body: Function, scope: str, waits: list[str]) -> tuple[list[Any], list[str]]:

@@ -114,8 +114,8 @@ def _mask_unique(node: Node) -> None:
         count = tf.identity(tf.shape(values)[0], uniques.COUNT)
         rows = _all_rows(values, 0, "rows")
         first = tf.where_v2(count > 0, rows[0], tf.cast(HOLE, dtype)) if dtype in (tf.int32, tf.int64) else rows[0]
-        found, places = tf.unique(tf.where_v2(tf.range(tf.size(rows)) < count, rows, first), index, uniques.OPEN)
-        tf.identity_n([found, places[:count]], "found")
+        distinct, places = tf.unique(tf.where_v2(tf.range(tf.size(rows)) < count, rows, first), index, uniques.OPEN)
+        tf.identity_n([distinct, places[:count]], "found")
 
     _insert(node, dtype, build)
     scope_found, waits = node.name + SCOPE + "found", ["^" + control.name for control in node.controls]

@@ -85,10 +85,10 @@ class Contents:
             return None
         try:
             with np.errstate(all="ignore"):
-                found = np.asarray(rule(node, value.index, *arrays))
+                computed = np.asarray(rule(node, value.index, *arrays))
         except (ValueError, IndexError):  # what TensorFlow would refuse when it runs
             return None
-        return found if found.size <= LONGEST else None
+        return computed if computed.size <= LONGEST else None
 
 
 def _constant(node: Node) -> Any:

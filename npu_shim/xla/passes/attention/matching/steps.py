@@ -87,10 +87,10 @@ def _is_zero(walk: Walk, value: Value) -> bool:
 
 def _kept(walk: Walk, node: Node, term: Term, mask: Value) -> Term:
     """A term times the mask of dropout."""
-    found = dropout.mask_of(mask, walk.contents) if isinstance(term, Factors) else None
-    if found is None or not isinstance(term, Factors):
+    dropped = dropout.mask_of(mask, walk.contents) if isinstance(term, Factors) else None
+    if dropped is None or not isinstance(term, Factors):
         raise walk.unknown(node)
-    walk.take_mask(found, _drawn(walk, node, term, mask, found.draw.name))
+    walk.take_mask(dropped, _drawn(walk, node, term, mask, dropped.draw.name))
     return term._replace(kept=True)
 
 

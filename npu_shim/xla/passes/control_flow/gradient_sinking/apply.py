@@ -42,20 +42,20 @@ class _Writer:
         self._graph, self._view = view.graph, view
         self._lists = {}  # value that is kept -> the list of its values in all steps, after the loop
 
-    def write(self, each: Sum) -> None:
+    def write(self, summed: Sum) -> None:
         """Turns the Exit of a sum into the sum of its terms after the loop."""
-        factors = list(dict.fromkeys(factor for term in each.terms for factor in term))
-        dtype = self._view.tensor(each.exit.value).dtype
-        taken = [(each.start, dtype), *((self._list(factor, each.gradient), tf.variant) for factor in factors)]
-        likes = [self._like(factor, each.gradient) for factor in factors]
+        factors = list(dict.fromkeys(factor for term in summed.terms for factor in term))
+        dtype = self._view.tensor(summed.exit.value).dtype
+        taken = [(summed.start, dtype), *((self._list(factor, summed.gradient), tf.variant) for factor in factors)]
+        likes = [self._like(factor, summed.gradient) for factor in factors]
 
         def build(start, *handles):
             rows = {factor: _rows(*given, factor.casts) for factor, *given in zip(factors, handles, likes)}
-            total = tf.add_n([_term([rows[factor] for factor in term]) for term in each.terms])
+            total = tf.add_n([_term([rows[factor] for factor in term]) for term in summed.terms])
             tf.add(start, tf.cast(total, dtype), "late")
 
-        late = self._insert(each.exit.name + "/summed/", taken, build, "late")
-        each.exit.forward(late, dtype.as_datatype_enum)
+        late = self._insert(summed.exit.name + "/summed/", taken, build, "late")
+        summed.exit.forward(late, dtype.as_datatype_enum)
 
     def _insert(self, scope, taken, build, result, first=None):
         """Adds what `build` makes, as of `subgraphs.nodes`; returns the value of a node in its scope."""

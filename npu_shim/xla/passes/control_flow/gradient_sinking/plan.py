@@ -66,9 +66,9 @@ def plan(view: View) -> list[Sum]:
     """Returns the Sums of a graph that are made after their loops."""
     groups = collections.defaultdict(list)
     for node in view.graph:
-        found = _sum(node, view) if node.op == "Exit" else None
-        if found and _is_plain(found, view):
-            groups[found.gradient.backward.condition].append(found)
+        candidate = _sum(node, view) if node.op == "Exit" else None
+        if candidate and _is_plain(candidate, view):
+            groups[candidate.gradient.backward.condition].append(candidate)
     return [total for group in groups.values() for total in _that_pay(group, view)]
 
 
@@ -160,11 +160,11 @@ def _that_pay(sums: Iterable[Sum], view: View) -> list[Sum]:
     """Those Sums of one gradient's loop that move fewer bytes after it, largest first."""
     chosen: list[Sum] = []
     kept: set[Value] = set()
-    for each in sorted(sums, key=lambda total: (-_bytes([total.exit.value], view), total.exit.name)):
-        new = each.fresh() - kept
-        room = _bytes((pop.value for pop in each.gradient.stacks), view)
-        if _bytes(new, view) <= _bytes([each.exit.value], view) and _bytes(kept | new, view) <= room:
-            chosen.append(each)
+    for candidate in sorted(sums, key=lambda total: (-_bytes([total.exit.value], view), total.exit.name)):
+        new = candidate.fresh() - kept
+        room = _bytes((pop.value for pop in candidate.gradient.stacks), view)
+        if _bytes(new, view) <= _bytes([candidate.exit.value], view) and _bytes(kept | new, view) <= room:
+            chosen.append(candidate)
             kept |= new
     return chosen
 

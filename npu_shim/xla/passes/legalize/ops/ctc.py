@@ -100,15 +100,15 @@ def _forward_and_backward(emitted, states, steps):
     times, batch, count = emitted.shape.as_list()
     never = tf.fill([batch, count], tf.constant(NEVER, emitted.dtype))
     first = tf.where_v2(tf.range(count) < 2, emitted[0], never)
-    given, made = lists.of(emitted), lists.empty(emitted)
+    given, sums = lists.of(emitted), lists.empty(emitted)
 
     def forward(time, alpha, table):
         ways = _log_sum(_if(states.stays, alpha), _moved(alpha, 1), _if(states.skips, _moved(alpha, 2)))
         after = tf.where_v2((time < steps)[:, tf.newaxis], ways + lists.get(given, time, alpha), alpha)
         return [time + 1, after, lists.put(table, time, after)]
 
-    start = [tf.constant(1), first, lists.put(made, 0, first)]
-    _, _, made = tf_internals.functional_loop(lambda time, *_: time < times, forward, start)
+    start = [tf.constant(1), first, lists.put(sums, 0, first)]
+    _, _, sums = tf_internals.functional_loop(lambda time, *_: time < times, forward, start)
     last = tf.where_v2(states.ends, tf.zeros_like(never), never)
 
     def backward(time, beta, table):
@@ -118,9 +118,9 @@ def _forward_and_backward(emitted, states, steps):
         before = tf.where_v2((time >= steps - 1)[:, tf.newaxis], last, ways)
         return [time - 1, before, lists.put(table, time, lists.get(table, time, beta) + before)]
 
-    end = lists.put(made, times - 1, lists.get(made, times - 1, last) + last)
-    _, _, made = tf_internals.functional_loop(lambda time, *_: time >= 0, backward, [tf.constant(times - 2), last, end])
-    return lists.stacked(made, emitted)
+    end = lists.put(sums, times - 1, lists.get(sums, times - 1, last) + last)
+    _, _, sums = tf_internals.functional_loop(lambda time, *_: time >= 0, backward, [tf.constant(times - 2), last, end])
+    return lists.stacked(sums, emitted)
 
 
 def _by_class(shares, classes, count):

@@ -69,13 +69,13 @@ def gradient(places: Sequence[int]) -> Callable[[Site], Any]:
         known = [lists.of(value) for value in (*values, *given, cs_before)]
         weights = peepholes if site.attr("use_peephole") else None
 
-        def step(time, cs_grad, h_grad, made):
+        def step(time, cs_grad, h_grad, gate_grads):
             at = [lists.get(table, time, cs_first) for table in known]
             gates, cs_grad = _cell_gradient(at, cs_grad, h_grad, weights)
             running = time < tf.cast(steps, tf.int32)
             gates = tf.where_v2(running, tf.concat([gates[place] for place in places], 1), 0)
             h_grad = tf.matmul(gates, w[inputs:], transpose_b=True)
-            return [time - 1, tf.where_v2(running, cs_grad, 0), h_grad, lists.put(made, time, gates)]
+            return [time - 1, tf.where_v2(running, cs_grad, 0), h_grad, lists.put(gate_grads, time, gates)]
 
         like = tf.zeros([times, batch, 4 * cells], x.dtype)
         start = [tf.constant(times - 1), tf.zeros_like(cs_first), tf.zeros_like(h_first), lists.empty(like)]

@@ -62,7 +62,7 @@ def find(views: Mapping[str, View]) -> Found:
     for name, view in views.items():
         for node in view.graph_def.node:
             places.read(name, view, node)
-    return places.found()
+    return places.solution()
 
 
 def slot_of(name: str, text: str) -> Slot:
@@ -87,7 +87,7 @@ class _Places:
         self._put: dict[Slot, Value] = {}  # slot of an OptionalFromValue -> what it puts in
         self._taken: dict[Slot, tuple[Slot, Value]] = {}  # slot of an OptionalGetValue -> (what it takes from, what)
 
-    def found(self) -> Found:
+    def solution(self) -> Found:
         """The result of `find`, once all nodes are read."""
         optional = set(map(self._root, self._optional))
         for slot, op in self._foreign.items():
