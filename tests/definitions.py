@@ -57,5 +57,5 @@ def _definition(name, stateful, inputs, outputs):
     return Definition(name, *sides, attributes=attributes, is_stateful=bool(stateful))
 
 
-DEFINITIONS = {found[0]: _definition(*found) for found in LINE.findall(TEXT)}
+DEFINITIONS = {row[0]: _definition(*row) for row in LINE.findall(TEXT)}
 known = DEFINITIONS.get

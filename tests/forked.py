@@ -47,7 +47,7 @@ def server(timeout=600):
         served.stdin.flush()
         answer = served.stdout.readline()
         assert answer, "the process with TensorFlow ended, after %d s at the latest" % timeout
-        return [Done(*each) for each in json.loads(answer)]
+        return [Done(*fields) for fields in json.loads(answer)]
 
     try:
         yield together
@@ -63,7 +63,7 @@ def _serve():
 
     for commands in sys.stdin:
         started = [_fork(line, folder) for line, folder in json.loads(commands)]
-        print(json.dumps([_end(*each) for each in started]), flush=True)
+        print(json.dumps([_end(*process) for process in started]), flush=True)
 
 
 def _fork(line, folder):

@@ -101,8 +101,8 @@ def table(**changes):
     rows += [op_table.Entry(op, role="source", tensorflow=(op,)) for op in SOURCES]
     rows.append(op_table.Entry("Cast", role="cast", tensorflow=("Cast",)))
     rows.append(op_table.Entry("AssignAdd", "black", role="pinned", tensorflow=("AssignAdd",)))
-    made = op_table.OpTable("test", {row.name: row for row in rows}, {row.name: (row.name,) for row in rows})
-    return made.with_lists(changes)
+    built = op_table.OpTable("test", {row.name: row for row in rows}, {row.name: (row.name,) for row in rows})
+    return built.with_lists(changes)
 
 
 def kernels(*missing):
@@ -119,10 +119,10 @@ STATEMENT = re.compile(
 
 def parse(text, feeds=(), preserved=()):
     """The GraphView of a graph in the notation above."""
-    found = [match.groupdict() for match in STATEMENT.finditer(text)]
-    position = {row["name"]: number for number, row in enumerate(found)}
+    rows = [match.groupdict() for match in STATEMENT.finditer(text)]
+    position = {row["name"]: number for number, row in enumerate(rows)}
     nodes = []
-    for row in found:
+    for row in rows:
         names = [name.strip() for name in (row["inputs"] or "").split(",") if name.strip()]
         data = [name for name in names if name[0] != "^"]
         shape = layout(row["op"], len(data))

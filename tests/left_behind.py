@@ -44,7 +44,7 @@ def signals():
 
 def finders():
     """Those of ours: libraries add theirs for good when they are imported."""
-    return [type(each).__name__ for each in sys.meta_path if type(each).__module__.partition(".")[0] in OURS]
+    return [type(finder).__name__ for finder in sys.meta_path if type(finder).__module__.partition(".")[0] in OURS]
 
 
 def settings():
@@ -94,7 +94,7 @@ def forget_keras_session():
 
 def _keras_with_a_session():
     backends = (sys.modules.get(name) for name in KERAS)
-    return [each for each in backends if getattr(getattr(each, "_SESSION", None), "session", None) is not None]
+    return [backend for backend in backends if getattr(getattr(backend, "_SESSION", None), "session", None) is not None]
 
 
 TENSORFLOW = {

@@ -49,11 +49,11 @@ class Case:
 
 def symbols(script):
     """ "2F I" -> ("F", "F", "I")."""
-    found = []
+    steps = []
     for token in script.split():
         count, symbol = re.fullmatch(r"(\d*)([FINO])", token).groups()
-        found += [symbol] * int(count or 1)
-    return tuple(found)
+        steps += [symbol] * int(count or 1)
+    return tuple(steps)
 
 
 def contrib_rule(params):
@@ -84,7 +84,7 @@ def contrib_cases():
 
 def experimental_cases():
     section = reference_material.table("loss_scale_tf115")["sections"]["experimental_dynamic"]
-    found = []
+    cases = []
     for c in section["cases"]:
         params = c["params"]
         rule = schedule.policy(
@@ -96,12 +96,12 @@ def experimental_cases():
         )
         columns = ("loss_scale", "good_steps", "global_step", "w")
         script = symbols(c["script"])
-        found.append(Case(c["name"], rule, params["initial_loss_scale"], script, columns, c["trace"]))
-    return found
+        cases.append(Case(c["name"], rule, params["initial_loss_scale"], script, columns, c["trace"]))
+    return cases
 
 
 def mindspore_cases():
-    found = []
+    cases = []
     for c in reference_material.table("loss_scale_mindspore")["cases"]:
         for one in c["implementations"]:
             name = MINDSPORE[one["implementation"].split(" ")[0]]
@@ -116,5 +116,5 @@ def mindspore_cases():
             trace = [[*row[:2], float(row[2]), *row[3:]] for row in one["trace"]]
             script = symbols(c["script"])
             label = "%s/%s" % (c["name"], name)
-            found.append(Case(label, rule, params["init_loss_scale"], script, columns, trace, one["error"]))
-    return found
+            cases.append(Case(label, rule, params["init_loss_scale"], script, columns, trace, one["error"]))
+    return cases

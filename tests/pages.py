@@ -46,8 +46,8 @@ def all_pages():
 
 def blocks(page):
     """The page's fenced blocks in order."""
-    found = [Block(*groups[:2], groups[3]) for groups in FENCE.findall(page.read_text(encoding="utf-8"))]
-    return [block._replace(title=block.title or "") for block in found]
+    fenced = [Block(*groups[:2], groups[3]) for groups in FENCE.findall(page.read_text(encoding="utf-8"))]
+    return [block._replace(title=block.title or "") for block in fenced]
 
 
 def files(page):
@@ -63,22 +63,22 @@ def files(page):
 
 def commands(page):
     """The page's commands in order, with what each must print."""
-    found = []
+    listed = []
     for number, block in enumerate(blocks(page)):
         if block.title:
             continue
         if block.language == "python":
             # what imports the compat module is a TensorFlow 2 script and runs with plain python
             launcher = "python" if "tensorflow.compat.v1" in block.text else "npu-shim run"
-            found.append(Command("%s block_%d.py" % (launcher, number), 0, ()))
+            listed.append(Command("%s block_%d.py" % (launcher, number), 0, ()))
         elif block.language == "sh":
             joined = re.sub(r" *\\\n *", " ", block.text)
-            found += [_command(line) for line in joined.splitlines() if line.strip()]
+            listed += [_command(line) for line in joined.splitlines() if line.strip()]
         elif block.language == "text":
-            assert found, "%s: nothing was run before: %s" % (page, block.text)
+            assert listed, "%s: nothing was run before: %s" % (page, block.text)
             lines = tuple(line for line in block.text.splitlines() if line.strip(" ."))
-            found[-1] = found[-1]._replace(printed=found[-1].printed + lines)
-    return found
+            listed[-1] = listed[-1]._replace(printed=listed[-1].printed + lines)
+    return listed
 
 
 def _command(line):
@@ -109,7 +109,7 @@ class Table(NamedTuple):
 
 def tables(text):
     """The runs of lines outside of fenced code that begin with a bar, as `Table`s. The second line is the rule."""
-    found, run = [], []
+    parsed, run = [], []
     outside = FENCE.sub(lambda match: "\n" * match.group(0).count("\n"), text).splitlines()
     for number, line in enumerate([*outside, ""], 1):
         if line.startswith("|"):
@@ -117,9 +117,9 @@ def tables(text):
         elif run:
             rows = [CODE.sub("code", row) for row in run]
             ruled = len(run) > 1 and re.fullmatch(r"\|( *:?-+:? *\|)+ *", rows[1]) is not None
-            found.append(Table(number - len(run), tuple(_cells(row) for row in rows), ruled))
+            parsed.append(Table(number - len(run), tuple(_cells(row) for row in rows), ruled))
             run = []
-    return found
+    return parsed
 
 
 def _cells(row):

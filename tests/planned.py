@@ -70,16 +70,16 @@ def planned(settings, text):
     kernels = _kernels(names["missing"], names["slow"])
     facts = Told() if given["sums"] else NO_FACTS
     try:
-        made = plan(view, _table(), PRECISION_MODE[given["mode"]], kernels, facts=facts)
+        decided = plan(view, _table(), PRECISION_MODE[given["mode"]], kernels, facts=facts)
     except PlanError as error:
         return _wrapped("error", [str(error)])
     return [
-        *_wrapped("slots", (_decision(d) for d in made.decisions() if d.reason is not Reason.SOURCE)),
-        *_wrapped("casts", (_cast(view, cast) for cast in made.casts)),
-        *_wrapped("outside", (_boundary(view, boundary) for boundary in made.edits.boundaries)),
+        *_wrapped("slots", (_decision(d) for d in decided.decisions() if d.reason is not Reason.SOURCE)),
+        *_wrapped("casts", (_cast(view, cast) for cast in decided.casts)),
+        *_wrapped("outside", (_boundary(view, boundary) for boundary in decided.edits.boundaries)),
         *_wrapped("reads", sorted(
             "%s/%d<%s" % (view.nodes[position].name, number, _port(view, port))
-            for (position, number), port in made.edits.reconnections.items()
+            for (position, number), port in decided.edits.reconnections.items()
         )),
     ]  # fmt: skip
 
@@ -205,8 +205,8 @@ class Drawing:
             if self.rng.random() < 0.2:
                 new("Unlisted@r", stack)
         else:
-            made = new("TensorListSetItem", new("TensorListReserve", "z", "z"), "z", self.float())
-            handed = new(self.rng.choice(["Identity@v", "Unlisted@v", "Identity@v"]), made)
+            stored = new("TensorListSetItem", new("TensorListReserve", "z", "z"), "z", self.float())
+            handed = new(self.rng.choice(["Identity@v", "Unlisted@v", "Identity@v"]), stored)
             if kind == "list":
                 self.floats.append(new("TensorListGetItem", handed, "z", "z"))
             else:
@@ -255,10 +255,10 @@ def _shows(text, lines):
     ops = dict(re.findall(r"(\w+):(\w+)", text))
     slots, _, rest = " ".join(lines).partition("casts: ")
     decided = re.findall(r"(\w+)[.\w]*:(\w+,\w+)(?:<[\w.]+)?(/\w+)?", slots)
-    found = {(ops.get(name), *what) for name, *what in decided}
-    found |= {(what, ops.get(cause)) for what, cause in re.findall(r",(\w+)<(\w+)", slots)}
-    found |= {(ops.get(name), *kind) for name, *kind in re.findall(r"(\w+)-\d-to-\w+(-rounded)?:(\w+)([<=])", rest)}
-    return found | {word for word in ("^", "outside: ", "reads: ", "error: ") if word in " ".join(lines)}
+    shown = {(ops.get(name), *what) for name, *what in decided}
+    shown |= {(what, ops.get(cause)) for what, cause in re.findall(r",(\w+)<(\w+)", slots)}
+    shown |= {(ops.get(name), *kind) for name, *kind in re.findall(r"(\w+)-\d-to-\w+(-rounded)?:(\w+)([<=])", rest)}
+    return shown | {word for word in ("^", "outside: ", "reads: ", "error: ") if word in " ".join(lines)}
 
 
 def _drawn(count):

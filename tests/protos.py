@@ -62,11 +62,11 @@ def _messages():
                 added.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = {name: pool.FindMessageTypeByName("npu_shim_tests." + name) for name in MESSAGES}
+    descriptors = {name: pool.FindMessageTypeByName("npu_shim_tests." + name) for name in MESSAGES}
     if hasattr(message_factory, "GetMessageClass"):
-        return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in found.items()}
+        return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in descriptors.items()}
     factory = message_factory.MessageFactory(pool)
-    return {name: factory.GetPrototype(descriptor) for name, descriptor in found.items()}
+    return {name: factory.GetPrototype(descriptor) for name, descriptor in descriptors.items()}
 
 
 def _typed(field, kind):
@@ -85,9 +85,9 @@ BRANCHES = {"If": ("else_branch", "then_branch"), "While": ("cond", "body"), "Pa
 
 def op_defs():
     """Definitions of the ops that the tests use: one output "out" of type T, or what is said here."""
-    made = {name: OpDef(name=name) for name in ("MatMul", "Relu", "Exp", "Identity", "Add", "Cast", "Less", "Const",
+    defs = {name: OpDef(name=name) for name in ("MatMul", "Relu", "Exp", "Identity", "Add", "Cast", "Less", "Const",
                                                 "Placeholder", "Split", "IdentityN", "NoOp", "TopK")}  # fmt: skip
-    for name, definition in made.items():
+    for name, definition in defs.items():
         if name == "Split":
             definition.output_arg.add(name="out", number_attr="num_split")
             definition.attr.add(name="num_split").default_value.i = 2
@@ -99,10 +99,10 @@ def op_defs():
         elif name != "NoOp":
             definition.output_arg.add(name="out")
     for name, taken in (("PartitionedCall", "Tout"), ("If", "Tout"), ("While", "T"), ("Case", "Tout")):
-        made[name] = OpDef(name=name)
-        made[name].output_arg.add(name="output", type_list_attr=taken)
-        made[name].attr.add(name=taken).default_value.list.SetInParent()
-    return made
+        defs[name] = OpDef(name=name)
+        defs[name].output_arg.add(name="output", type_list_attr=taken)
+        defs[name].attr.add(name=taken).default_value.list.SetInParent()
+    return defs
 
 
 def parse(text):
@@ -110,9 +110,9 @@ def parse(text):
     graph = GraphDef()
     graph.versions.producer = 1
     for line in filter(None, map(str.strip, text.splitlines())):
-        found = FUNCTION.match(line)
-        if found:
-            _function(graph.library.function.add(), *found.groups())
+        header = FUNCTION.match(line)
+        if header:
+            _function(graph.library.function.add(), *header.groups())
         else:
             nodes(line, graph.node)
     return graph
@@ -191,7 +191,7 @@ def _attributes(node):
         if value.func.name:
             shown_here.append("%s=%s" % (key, value.func.name))
         elif value.list.func:
-            shown_here.append("%s=%s" % (key, ",".join(each.name for each in value.list.func)))
+            shown_here.append("%s=%s" % (key, ",".join(function.name for function in value.list.func)))
         elif value.list.type:
             shown_here.append("%s=%s" % (key, "".join(NAMES[dtype] for dtype in value.list.type)))
         elif value.i:

@@ -28,15 +28,15 @@ def training_graph(name):
 
 def feeds(name, batch=4, steps=6):
     """dict of feed -> array, always the same: sequences have `steps` elements, and batches that are open `batch`."""
-    random, made = np.random.RandomState(0), {}
+    random, fed = np.random.RandomState(0), {}
     for feed, (dtype, *shape) in about(name)["feeds"].items():
         shape = [size if size is not None else batch if axis == 0 else steps for axis, size in enumerate(shape)]
         drawn = random.randn(*shape) if dtype == "float32" else random.randint(0, 2, size=shape)
-        made[feed] = drawn.astype(dtype)
+        fed[feed] = drawn.astype(dtype)
         if "len" in feed:
-            made[feed] = np.full(shape, 100 if name.startswith("crnn") else steps, dtype)
+            fed[feed] = np.full(shape, 100 if name.startswith("crnn") else steps, dtype)
     if name.startswith("crnn"):  # three labels a sample, as a sparse tensor
-        made["labels/indices:0"] = np.array([[i, j] for i in range(8) for j in range(3)], np.int64)
-        made["labels/values:0"] = random.randint(0, 60, 24).astype(np.int32)
-        made["labels/shape:0"] = np.array([8, 3], np.int64)
-    return made
+        fed["labels/indices:0"] = np.array([[i, j] for i in range(8) for j in range(3)], np.int64)
+        fed["labels/values:0"] = random.randint(0, 60, 24).astype(np.int32)
+        fed["labels/shape:0"] = np.array([8, 3], np.int64)
+    return fed

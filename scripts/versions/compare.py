@@ -125,7 +125,8 @@ def of_parameters(name, had, has):
         yield Difference("parameter elsewhere", name, ", ".join(named[0]), ", ".join(named[1]))
     for parameter, default in old.items():
         if parameter in new and default is not None and not same_default(default, new[parameter]):
-            yield Difference("other default", name, "%s=%s" % (parameter, default), "%s=%s" % (parameter, new[parameter]))
+            was, now = ("%s=%s" % (parameter, value) for value in (default, new[parameter]))
+            yield Difference("other default", name, was, now)
 
 
 def split(text):

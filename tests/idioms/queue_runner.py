@@ -78,8 +78,8 @@ with tf.Session(config=config) as sess:
     right = total = 0
     try:
         while not coord.should_stop():
-            found = sess.run([hits, size])
-            right, total = right + found[0], total + found[1]
+            counted = sess.run([hits, size])
+            right, total = right + counted[0], total + counted[1]
     except tf.errors.OutOfRangeError:
         pass
     finally:

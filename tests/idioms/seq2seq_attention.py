@@ -67,7 +67,7 @@ with tf.variable_scope("seq2seq", initializer=uniform(1)):
         cell = decoder_cell(seq2seq.tile_batch(memory, width), seq2seq.tile_batch(source_length, width))
         start = cell.zero_state(BATCH * width, tf.float32).clone(cell_state=seq2seq.tile_batch(state, width))
         search = seq2seq.BeamSearchDecoder(cell, embedding, tf.fill([BATCH], GO), EOS, start, width, projection)
-        found, _, _ = seq2seq.dynamic_decode(search, maximum_iterations=7)
+        decoded, _, _ = seq2seq.dynamic_decode(search, maximum_iterations=7)
 
 logits = training.rnn_output
 seen = target[:, : tf.shape(logits)[1]]
@@ -91,5 +91,5 @@ with tf.Session(config=config) as sess:
         feed = {source: words, source_length: lengths, target: reversed_words}
         value, _ = sess.run([loss, train_op], feed)
         print("loss %d %.6f" % (i, value))
-    beams = sess.run(found.predicted_ids, feed)
+    beams = sess.run(decoded.predicted_ids, feed)
     assert beams.shape[::2] == (BATCH, hparams.beam_width), beams.shape

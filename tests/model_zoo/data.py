@@ -83,13 +83,13 @@ def images(folder, random, count, size, ending="jpg", names="%d"):
         image.save(str(folder / ("%s.%s" % (names % number, ending))))
 
 
-def waves(folder, random, words, each, seconds=1.0, rate=16000):
+def waves(folder, random, words, count, seconds=1.0, rate=16000):
     """Recorded words: a folder a word, `each` wave files in it, 16 bits, one channel."""
     import wave
 
     for pitch, word in enumerate(words):
         (folder / word).mkdir(parents=True, exist_ok=True)
-        for _ in range(each):
+        for _ in range(count):
             time = np.arange(int(rate * seconds)) / rate
             sound = np.sin(2 * np.pi * (200 + 60 * pitch) * time) + 0.3 * random.normal(size=time.size)
             with wave.open(str(folder / word / ("%08x_nohash_0.wav" % random.integers(2**32))), "wb") as f:

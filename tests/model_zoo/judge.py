@@ -168,12 +168,12 @@ def _other_precision(recipe, graphs, steps):
 
 def _losses(steps):
     """The first loss of each step, or the first scalar where none is called a loss."""
-    found = []
+    losses = []
     for line in steps:
         scalars = {name: value for name, value in line["scalars"].items() if not _NO_LOSS.search(name)}
         named = [value for name, value in scalars.items() if _LOSS.search(name)]
-        found += (named or list(scalars.values()))[:1]
-    return found
+        losses += (named or list(scalars.values()))[:1]
+    return losses
 
 
 def _step_ms(steps):

@@ -79,10 +79,10 @@ def _trains(graph, names):
         op = waiting.pop()
         if op.type.startswith(_UPDATES) or "gradients" in op.name.lower():  # not labels_stop_gradient, of every loss
             return True
-        for found in [*(tensor.op for tensor in op.inputs), *op.control_inputs]:
-            if found not in seen:
-                seen.add(found)
-                waiting.append(found)
+        for before in [*(tensor.op for tensor in op.inputs), *op.control_inputs]:
+            if before not in seen:
+                seen.add(before)
+                waiting.append(before)
     return False
 
 
@@ -101,10 +101,10 @@ def watch(base):
         return values
 
     base._do_run = watched_run
-    made, call = base._Callable.__init__, base._Callable.__call__
+    init, call = base._Callable.__init__, base._Callable.__call__
 
     def watched_init(self, session, options):
-        made(self, session, options)
+        init(self, session, options)
         self.suite_names = list(options.fetch)
         self.suite_number = see.number(session.graph, [*options.fetch, *options.target])
 
@@ -161,7 +161,7 @@ def _told(engine, request, place):
     if not known.programs:
         return {"taken": False, "why": known.reason or "its program did not run"}
     places = list(known.step.cut.places.values())
-    hosts = sum(places.count(each) for each in (place.FEED, place.MIDDLE, place.READ))
+    hosts = sum(places.count(where) for where in (place.FEED, place.MIDDLE, place.READ))
     return {"taken": True, "host_ops": hosts, "programs": len(known.programs)}
 
 
@@ -179,10 +179,10 @@ def sow(number):
     random.seed(number)
     np.random.seed(number)
     graph = import_tensorflow().Graph
-    made, seed = graph.__init__, graph.seed
+    init, seed = graph.__init__, graph.seed
 
     def seeded(self, *args, **kwargs):
-        made(self, *args, **kwargs)
+        init(self, *args, **kwargs)
         self.seed = number
 
     graph.__init__ = seeded

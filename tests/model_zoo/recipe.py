@@ -68,11 +68,11 @@ class Recipe(NamedTuple):
 
 def recipes(collection=ZOO):
     """Returns all recipes of a collection: of each file in its folder, in the files' order and as written there."""
-    found = []
+    collected = []
     for path in sorted((HERE / collection).glob("*.py")):
         rows = importlib.import_module("%s.%s" % (collection, path.stem)).RECIPES
-        found += [recipe._replace(domain=path.stem) for recipe in rows]
-    return found
+        collected += [recipe._replace(domain=path.stem) for recipe in rows]
+    return collected
 
 
 def chosen(words, collection=ZOO):

@@ -41,7 +41,7 @@ def counts(outcomes):
     outcomes = list(outcomes.values())
     results = [outcome.result for outcome in outcomes]
     text = "%d scripts: " % len(results) + ", ".join(
-        "%d %s" % (results.count(each), each) for each in (WHOLE, OTHER, STOPS, OWN_FAULT)
+        "%d %s" % (results.count(result), result) for result in (WHOLE, OTHER, STOPS, OWN_FAULT)
     )
     ran = [outcome for outcome in outcomes if outcome.taken is not None]
     if not ran:
@@ -63,8 +63,8 @@ def markdown(outcomes):
 def read(path):
     """The results of a JSON file: name -> Outcome; none if there is no such file."""
     path = pathlib.Path(path)
-    found = json.loads(path.read_text()) if path.exists() else {}
-    return {name: Outcome(**fields) for name, fields in found.items()}
+    rows = json.loads(path.read_text()) if path.exists() else {}
+    return {name: Outcome(**fields) for name, fields in rows.items()}
 
 
 def write(path, outcomes):

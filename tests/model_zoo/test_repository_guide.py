@@ -16,15 +16,15 @@ ELSEWHERE = ("git clone", "cd ", "npu-shim engine install")  # what a test leave
 
 def typed():
     """[(line, lines that it prints)] of the page's console blocks, in order."""
-    found = []
+    commands = []
     for block in pages.blocks(PAGE):
         text = re.sub(r" *\\\n *", " ", block.text)  # lines that end in a backslash go on
         for line in text.splitlines() if block.language == "console" else ():
             if line.startswith("$ "):
-                found.append((line[2:], []))
+                commands.append((line[2:], []))
             else:
-                found[-1][1].append(line)
-    return [(line, printed) for line, printed in found if not line.startswith(ELSEWHERE)]
+                commands[-1][1].append(line)
+    return [(line, printed) for line, printed in commands if not line.startswith(ELSEWHERE)]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_bert_gets_from_its_clone_to_a_mixed_step_on_pjrt(clone):
             check=False,
         )  # fmt: skip
         assert done.returncode == 0, (line, done.stdout[-3000:])
-        missing = [each for each in printed if not pages.is_printed(each, done.stdout)]
+        missing = [line for line in printed if not pages.is_printed(line, done.stdout)]
         assert not missing, (line, missing, done.stdout[-3000:])
 
 

@@ -38,7 +38,7 @@ def random_case(number):
     if spec.rate and pick(True, False):
         drawn = tuple(size if random.randint(2) else 1 for size in full[:3])
         spec = dataclasses.replace(spec, mask=(*drawn, keys))
-    operands = {each.name: random.normal(size=each.shape).astype(DTYPES[dtype]) for each in spec.given[:3]}
+    operands = {tensor.name: random.normal(size=tensor.shape).astype(DTYPES[dtype]) for tensor in spec.given[:3]}
     if shape:
         operands["bias"] = np.asarray(_bias(random, bias, shape), DTYPES[spec.bias_dtype])
     if spec.rate:
@@ -56,7 +56,7 @@ def _bias(random, kind, shape):
 
 def reference(spec, operands, d_out):
     """Returns (name of a result -> float64 array, name -> how far from it one may be)."""
-    q, k, v, d_out = (np.asarray(each, np.float64) for each in (*(operands[n] for n in "qkv"), d_out))
+    q, k, v, d_out = (np.asarray(array, np.float64) for array in (*(operands[n] for n in "qkv"), d_out))
     logits = spec.scale * np.einsum("bhsd,bhtd->bhst", q, k) + np.asarray(operands.get("bias", 0.0), np.float64)
     most = logits.max(-1, keepdims=True)
     lse = most + np.log(np.exp(logits - most).sum(-1, keepdims=True))
@@ -93,10 +93,10 @@ def _summed(spec, slope):
     return slope.sum(along, keepdims=True)
 
 
-def wrong(found, results, apart):
+def wrong(actual, results, apart):
     """Returns a line for each result that is farther from the reference than it may be."""
     lines = []
-    for name, value in found.items():
+    for name, value in actual.items():
         error = np.abs(np.asarray(value, np.float64) - results[name])
         beyond = error - apart[name]
         if not (beyond <= 0).all():

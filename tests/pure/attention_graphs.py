@@ -71,7 +71,7 @@ def _broadcast(shapes, node):
 def _product(shapes, node):
     x, y = map(shapes.of, node.inputs)
     rows, columns = x[-1 if node.attrs.get("adj_x") else -2], y[-2 if node.attrs.get("adj_y") else -1]
-    return (*np.broadcast(*(np.broadcast_to(0, each[:-2]) for each in (x, y))).shape, rows, columns)
+    return (*np.broadcast(*(np.broadcast_to(0, shape[:-2]) for shape in (x, y))).shape, rows, columns)
 
 
 def _reduced(shapes, node):

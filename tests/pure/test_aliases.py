@@ -63,8 +63,8 @@ def test_every_row_is_about_a_name_that_is_there_or_can_be_made(module):
     except ImportError as reason:  # it is not there, or does not load beside newer packages
         pytest.skip("could not import '%s': %s" % (module, reason))
     for name, (target, version) in aliases.NAMES[module].items():
-        found = hasattr(owner, name) or missing.load(target) is not None
-        assert found, name
+        is_there = hasattr(owner, name) or missing.load(target) is not None
+        assert is_there, name
         assert version.split()[-1][0].isdigit()
 
 

@@ -49,8 +49,8 @@ def test_option_values_of_a_level(level):
     assert npu_shim.amp_level(level) == {"npu_shim_amp_level": level, "precision_mode": half}
     assert npu_shim.amp_level(level, dtype="bfloat16")["precision_mode"] == brain
     for keywords in (npu_shim.amp_level(level), {"amp_level": level}):
-        made = chosen(**keywords)
-        assert (made.policy.name, made.table.profile) == (half, profile)
+        choice = chosen(**keywords)
+        assert (choice.policy.name, choice.table.profile) == (half, profile)
     assert chosen(**npu_shim.amp_level(level, dtype="bfloat16")).policy.low == (FLOAT16 if level == "O0" else BFLOAT16)
 
 
@@ -82,8 +82,8 @@ LISTS = {
 
 @pytest.mark.parametrize("op", LISTS)
 def test_lists_of_the_levels(op):
-    found = [chosen(amp_level=level).table.entries[op].listed[0] for level in LEVELS]
-    assert " ".join(found) == LISTS[op]
+    listed = [chosen(amp_level=level).table.entries[op].listed[0] for level in LEVELS]
+    assert " ".join(listed) == LISTS[op]
 
 
 def test_o1_leaves_everything_else_in_float32():
@@ -109,8 +109,8 @@ PLANS = {
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_the_levels_do_to_a_small_network(level):
-    made = chosen(amp_level=level)
-    done = plan(graphs.parse(GRAPH), made.table, made.policy, every_kernel())
+    choice = chosen(amp_level=level)
+    done = plan(graphs.parse(GRAPH), choice.table, choice.policy, every_kernel())
     assert graphs.shown(done) == PLANS[level]
 
 
@@ -201,9 +201,9 @@ def test_levels_and_other_options(values, words):
 def test_a_level_is_enough_for_a_mixlist_which_comes_on_top(tmp_path):
     path = tmp_path / "m.json"
     path.write_text('{"black-list": {"to-add": ["Conv2D"]}}')
-    made = chosen(amp_level="O2", modify_mixlist=str(path))
-    assert made.table.entries["Conv2D"].listed == "black"
-    assert made.table.entries["Relu"].listed == "white"
+    choice = chosen(amp_level="O2", modify_mixlist=str(path))
+    assert choice.table.entries["Conv2D"].listed == "black"
+    assert choice.table.entries["Relu"].listed == "white"
 
 
 def test_names_that_are_not_known_in_a_parameter_map():

@@ -17,15 +17,15 @@ def backward_of(spec):
 
 
 def forward(spec, operands):
-    given = [operands[each.name] for each in spec.given]
+    given = [operands[tensor.name] for tensor in spec.given]
     return dict(zip(("out", "lse"), jax.jit(kernels.attention(spec, highest=True, interpret=True))(*given)))
 
 
 def backward(spec, operands, out, lse, d_out):
     spec = backward_of(spec)
-    given = [*(operands[each.name] for each in spec.given), out, lse, d_out]
+    given = [*(operands[tensor.name] for tensor in spec.given), out, lse, d_out]
     results = jax.jit(kernels.attention(spec, highest=True, interpret=True))(*given)
-    return {each.name: result for each, result in zip(spec.results, results)}
+    return {tensor.name: result for tensor, result in zip(spec.results, results)}
 
 
 def computed(spec, operands, d_out):
@@ -36,10 +36,10 @@ def computed(spec, operands, d_out):
 
 def check(number):
     spec, operands, d_out = attention_cases.random_case(number)
-    found = computed(spec, operands, d_out)
+    actual = computed(spec, operands, d_out)
     for result in spec.results + backward_of(spec).results:
-        assert (found[result.name].shape, found[result.name].dtype) == (result.shape, result.dtype)
-    assert not attention_cases.wrong(found, *attention_cases.reference(spec, operands, d_out)), spec
+        assert (actual[result.name].shape, actual[result.name].dtype) == (result.shape, result.dtype)
+    assert not attention_cases.wrong(actual, *attention_cases.reference(spec, operands, d_out)), spec
 
 
 @pytest.mark.parametrize("number", range(12))
@@ -85,11 +85,11 @@ def test_a_row_of_which_the_first_block_is_masked():
         bias_dtype="float32",
     )  # fmt: skip
     random = np.random.RandomState(0)
-    operands = {each.name: random.normal(size=each.shape).astype("f") for each in spec.given}
+    operands = {tensor.name: random.normal(size=tensor.shape).astype("f") for tensor in spec.given}
     operands["bias"][..., :70] = -np.inf
     d_out = random.normal(size=spec.out).astype("f")
-    found = computed(spec, operands, d_out)
-    assert not attention_cases.wrong(found, *attention_cases.reference(spec, operands, d_out))
+    actual = computed(spec, operands, d_out)
+    assert not attention_cases.wrong(actual, *attention_cases.reference(spec, operands, d_out))
 
 
 @pytest.mark.parametrize("seed", [(0, 0), (1, 2), (-5, 2**31 - 1)])

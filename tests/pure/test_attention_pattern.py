@@ -292,7 +292,7 @@ def test_shapes_that_others_ask_for_are_constants():
 def test_layers_of_one_kind_share_their_functions():
     second = re.sub(r"\b(\w+):(?!0=)", r"\1_2:", FORWARD + BACKWARD)
     inputs = re.compile(r"(?<=[(, ])(\w+)(?=[,)])")
-    second = re.sub(r"\(([\w, ]+)\)$", lambda found: inputs.sub(r"\1_2", found[0]), second, flags=re.M)
+    second = re.sub(r"\(([\w, ]+)\)$", lambda match: inputs.sub(r"\1_2", match[0]), second, flags=re.M)
     returned = "r2:Neg{T=bfloat16}(dq_2) return rq:0=rq, rk:0=rk, rv:0=rv, r2:0=r2\n"
     source = FORWARD + BACKWARD + second + GRADIENTS.replace("return rq:0=rq, rk:0=rk, rv:0=rv\n", returned)
     module, plan = applied(source)

@@ -24,7 +24,7 @@ def test_a_backward_call_takes_what_the_forward_call_took_and_gave():
     names = [argument.name for argument in spec.arguments]
     assert names == ["q", "k", "v", "bias", "seed", "out", "lse", "d_out"]
     assert _rows(spec.arguments[3:5]) == ["bias float32[2, 1, 1, 32]", "seed int32[2]"]
-    assert [each.name for each in spec.results] == ["dq", "dk", "dv"]
+    assert [tensor.name for tensor in spec.results] == ["dq", "dk", "dv"]
     with_bias = dataclasses.replace(spec, bias_gradient=True)
     assert _rows(with_bias.results)[3:] == ["dbias float32[2, 1, 1, 32]"]
 

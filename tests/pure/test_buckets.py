@@ -53,9 +53,9 @@ def test_the_order_of_construction_changes_nothing():
     given = [Member("v%d" % at, "float32" if at % 3 else "float16", at * 7 % 64) for at in range(200)]
     mixed = random.Random(0).sample(given, len(given))
     for plan in (
-        lambda each: buckets.by_bytes(each, 100),
-        lambda each: buckets.by_index(each, [3, 50]),
-        lambda each: buckets.by_share(each, [20, 50, 30]),
+        lambda values: buckets.by_bytes(values, 100),
+        lambda values: buckets.by_index(values, [3, 50]),
+        lambda values: buckets.by_share(values, [20, 50, 30]),
     ):
         assert names(given, plan(given)) == names(mixed, plan(mixed))
 

@@ -111,10 +111,10 @@ def test_what_has_the_dtype_already_stays(dtype):
 
 def test_include_and_exclude():
     actions = planned(MODEL, include=("moving_",), exclude=("^enc/", "variance"))
-    found = reasons(actions)
-    assert found["bn/moving_mean"] == "included by 'moving_'"
-    assert found["bn/moving_variance"] == "excluded by 'variance'"
-    assert found["enc/kernel"] == "excluded by '^enc/'"
+    reason_of = reasons(actions)
+    assert reason_of["bn/moving_mean"] == "included by 'moving_'"
+    assert reason_of["bn/moving_variance"] == "excluded by 'variance'"
+    assert reason_of["enc/kernel"] == "excluded by '^enc/'"
     assert [a.name for a in actions if a.kind == "cast"] == ["bn/gamma", "bn/moving_mean", "w"]
 
 
@@ -215,9 +215,9 @@ def test_all_problems_come_at_once():
 
 
 def test_the_plan_does_not_depend_on_the_order():
-    found = tensors(MODEL)
-    shuffled = dict(sorted(found.items(), reverse=True))
-    assert plan(found, Options(to="float16")) == plan(shuffled, Options(to="float16"))
+    model = tensors(MODEL)
+    shuffled = dict(sorted(model.items(), reverse=True))
+    assert plan(model, Options(to="float16")) == plan(shuffled, Options(to="float16"))
 
 
 def test_planning_its_own_result_changes_nothing():
@@ -352,20 +352,20 @@ def judged(table=JUDGED):
 
 def test_parts_of_a_model_beside_its_weights_are_never_dropped():
     rows = list(judged(PARTS))
-    made = plan(tensors("\n".join(line for line, _, _ in rows)), Options(to="float16", drop_optimizer=True))
-    kinds = {a.name: "?" if a.name in made.ambiguous else a.kind for a in made.actions}
+    planned = plan(tensors("\n".join(line for line, _, _ in rows)), Options(to="float16", drop_optimizer=True))
+    kinds = {a.name: "?" if a.name in planned.ambiguous else a.kind for a in planned.actions}
     assert kinds == {name: expected for _, name, expected in rows}
 
 
 def test_state_is_told_from_structure_and_not_from_names_alone():
     text = "\n".join(line for line, _, _ in judged())
-    made = plan(tensors(text), Options(to="float16", drop_optimizer=True))
-    kinds = {a.name: "?" if a.name in made.ambiguous else a.kind for a in made.actions}
+    planned = plan(tensors(text), Options(to="float16", drop_optimizer=True))
+    kinds = {a.name: "?" if a.name in planned.ambiguous else a.kind for a in planned.actions}
     assert kinds == {name: expected for _, name, expected in judged()}
     # without --drop_optimizer the same keep their dtype, and the ambiguous are named as well
     kept = plan(tensors(text), Options(to="float16"))
     assert {a.name for a in kept.actions if a.kind == "cast"} == {n for _, n, e in judged() if e == "cast"}
-    assert kept.ambiguous == made.ambiguous
+    assert kept.ambiguous == planned.ambiguous
     # what the user has decided is not named
     assert plan(tensors(text), Options(to="float16", exclude=("lone",), drop=("mask",))).ambiguous == (
         "cond_2/beta2_power", "dense/kernel/extra", "net/w/Momentum_1", "net/w/extra")
@@ -384,8 +384,8 @@ def test_the_ends_of_what_a_loss_scale_may_be(scale):
 
 
 def test_what_is_dropped_is_not_kept():
-    made = plan(tensors(MODEL), Options(to="float16", drop=("table", "vocab")))
-    assert {a.name for a in made.actions} - {a.name for a in made.kept()} == {"table", "vocab"}
+    planned = plan(tensors(MODEL), Options(to="float16", drop=("table", "vocab")))
+    assert {a.name for a in planned.actions} - {a.name for a in planned.kept()} == {"table", "vocab"}
     text = "w float32 2,2\nlone float32 2,2\nlone_m float32 2,2"
     told = plan(tensors(text), Options(to="float16", drop=("lone",)))
     assert not {name for name in told.ambiguous if name.startswith("lone")}

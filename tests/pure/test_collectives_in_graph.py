@@ -6,10 +6,10 @@ from npu_shim.distributed.collectives import in_graph
 
 
 def graph(*nodes, bodies=()):
-    made = [Made(name=name, op=op, input=list(inputs)) for name, op, inputs in nodes]
+    rows = [Made(name=name, op=op, input=list(inputs)) for name, op, inputs in nodes]
     bodies = [[Made(name=name, op=op, input=[]) for name, op in body] for body in bodies]
     functions = [Made(signature=Made(name="f%d" % number), node_def=body) for number, body in enumerate(bodies)]
-    return Made(node=made, library=Made(function=functions))
+    return Made(node=rows, library=Made(function=functions))
 
 
 CHAIN = (

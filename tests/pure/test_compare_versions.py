@@ -75,7 +75,7 @@ def test_variables_are_compared_by_collection(compare):
     old = {"f()": {"variables": ["lstm/kernel:0"], "updates": ["a"]}, "g()": "! no"}
     new = {"f()": {"variables": ["lstm/cell/kernel:0"], "updates": ["a"]}, "g()": {}}
     assert [layer.what for layer in compare.of_layers(old, new)] == ["f() | variables"]
-    assert [each.kind for each in compare.of_layers(old, {"f()": "! E", "g()": {}})] == ["layers: refused"]
+    assert [change.kind for change in compare.of_layers(old, {"f()": "! E", "g()": {}})] == ["layers: refused"]
 
 
 def test_what_is_kept_has_a_reason(compare, capsys):

@@ -15,9 +15,9 @@ ADDED = "from npu_bridge.npu_init import *\n"
 
 
 def converted(body, distributed=None):
-    made = conversion.convert(HEAD + body, distributed)
-    assert made.text.startswith(HEAD + ADDED)
-    return made.text[len(HEAD + ADDED) :]
+    script = conversion.convert(HEAD + body, distributed)
+    assert script.text.startswith(HEAD + ADDED)
+    return script.text[len(HEAD + ADDED) :]
 
 
 # what is written -> what it becomes
@@ -116,9 +116,9 @@ def test_what_is_not_meant_stays(body):
 
 
 def test_what_is_left_to_do_by_hand_is_told_with_its_line():
-    made = conversion.convert(HEAD + "x = loader.batch(4)\ns = tf.Session(**arguments)\n")
-    assert [line for line, _ in made.left] == [2, 3]
-    assert "drop_remainder=True" in made.left[0][1]
+    script = conversion.convert(HEAD + "x = loader.batch(4)\ns = tf.Session(**arguments)\n")
+    assert [line for line, _ in script.left] == [2, 3]
+    assert "drop_remainder=True" in script.left[0][1]
 
 
 def test_several_ranks():
@@ -133,8 +133,8 @@ def test_several_ranks():
     horovod = "hvd.init()\nh = [hvd.BroadcastGlobalVariablesHook(0)]\nn = hvd.size() + hvd.local_rank()\n"
     bridged = "None\nh = [NpuEmptyHook()]\nn = get_npu_rank_size() + get_npu_local_rank_id()\n"
     assert converted(horovod, "horovod") == bridged
-    made = conversion.convert("import horovod.tensorflow as hvd\nhvd.init()\n", "horovod")
-    assert made.text == "pass\n" + ADDED + "None\n"
+    script = conversion.convert("import horovod.tensorflow as hvd\nhvd.init()\n", "horovod")
+    assert script.text == "pass\n" + ADDED + "None\n"
 
 
 def test_main_opens_and_closes_the_device():
@@ -144,9 +144,9 @@ def test_main_opens_and_closes_the_device():
         "    shutdown_resource(npu_sess, npu_shutdown)\n    close_session(npu_sess)\n"
     )
     keras = "layer = tf.keras.layers.Dropout(0.5)\n" + main
-    made = conversion.convert(HEAD + keras).text
-    assert ADDED + "from npu_bridge.estimator.npu import npu_convert_dropout\n" in made
-    assert "npu_sess = set_keras_session_npu_config()\n    train()\n    close_session(npu_sess)\n" in made
+    text = conversion.convert(HEAD + keras).text
+    assert ADDED + "from npu_bridge.estimator.npu import npu_convert_dropout\n" in text
+    assert "npu_sess = set_keras_session_npu_config()\n    train()\n    close_session(npu_sess)\n" in text
 
 
 def test_a_script_without_imports_or_a_last_newline():

@@ -53,10 +53,10 @@ ENTRY main.5 {
 @pytest.mark.parametrize("text", [OLD, NEW], ids=["2023", "today"])
 def test_a_product_a_function_and_a_sum(text):
     module = hlo.parse(text)
-    found = counts.count(module)
-    assert found.products == {"float16": 2 * 8 * 10 * 64}  # by what goes in, whatever becomes of it
-    assert found.other == {"float32": 80 + 80}
-    assert not found.notes
+    cost = counts.count(module)
+    assert cost.products == {"float16": 2 * 8 * 10 * 64}  # by what goes in, whatever becomes of it
+    assert cost.other == {"float32": 80 + 80}
+    assert not cost.notes
     # the weight's cast, made when it is read, and the product: x and w are arguments
     assert live.peak(module, feeds=1) == 64 * 10 * 2 + 8 * 10 * 2
 
@@ -149,9 +149,9 @@ left {
 
 body {""", 1).replace("  ROOT loop = ", "  loop = ").replace("FIRST", "first = s32[] constant(4)")
     back = "  ROOT back = (s32[], f32[4,4]{1,0}) while(loop), condition=left, body=down\n}\n"
-    found = counts.count(hlo.parse(text.rstrip()[:-1] + back))
-    assert found.products == {"float32": (3 + 7) * 2 * 4 * 4 * 4}
-    assert not found.notes
+    cost = counts.count(hlo.parse(text.rstrip()[:-1] + back))
+    assert cost.products == {"float32": (3 + 7) * 2 * 4 * 4 * 4}
+    assert not cost.notes
 
 
 def test_what_cannot_be_counted_is_said():

@@ -157,29 +157,29 @@ def scheduled(start="constant(0)", precision="HIGHEST"):
 
 
 def test_what_kernels_of_a_compiled_program_move_and_compute():
-    found = scheduled()
+    program = scheduled()
     # the condition is asked once more than the body runs: left out, it is a few bytes
-    assert kernels.moved(found.all) == CAST + 8 * STEP + 2 * 64 * 16 * 4 + SQUARE
-    assert kernels.products(found.all) == {
+    assert kernels.moved(program.all) == CAST + 8 * STEP + 2 * 64 * 16 * 4 + SQUARE
+    assert kernels.products(program.all) == {
         "float16": (8, 8 * 2 * 64 * 16 * 32), "float32": (1, 2 * 64 * 64 * 16)
     }  # fmt: skip
-    assert not found.notes
-    kinds = card_report._by_kind(found.all)
+    assert not program.notes
+    kinds = card_report._by_kind(program.all)
     assert kinds["matrix products"] == {"kernels": 9, "bytes": 8 * ((64 * 32 + 32 * 16) * 2 + 64 * 16 * 4) + SQUARE}
     assert kinds["converts"] == {"kernels": 1, "bytes": CAST}
-    assert sum(kernel.converts * kernel.times for kernel in found.all) == 8 + 1
+    assert sum(kernel.converts * kernel.times for kernel in program.all) == 8 + 1
 
 
 def test_a_loop_that_the_program_does_not_tell_the_steps_of():
-    found = scheduled("copy(%given)")
-    assert kernels.moved(found.all) == 8 + CAST + STEP + 2 * 64 * 16 * 4 + SQUARE
-    assert found.notes == {"a loop whose number of steps is not in the program is counted as one step"}
+    program = scheduled("copy(%given)")
+    assert kernels.moved(program.all) == 8 + CAST + STEP + 2 * 64 * 16 * 4 + SQUARE
+    assert program.notes == {"a loop whose number of steps is not in the program is counted as one step"}
 
 
 def test_products_by_default_are_tf32_where_a_card_has_it():
-    found = scheduled(precision="DEFAULT").all
-    assert set(kernels.products(found)) == {"float16", "tf32"}
-    assert set(kernels.products(found, cards.card("t4").units)) == {"float16", "float32"}
+    executed = scheduled(precision="DEFAULT").all
+    assert set(kernels.products(executed)) == {"float16", "tf32"}
+    assert set(kernels.products(executed, cards.card("t4").units)) == {"float16", "float32"}
 
 
 def test_the_bound_is_the_longer_of_moving_and_computing_kernel_by_kernel(tmp_path):
@@ -258,8 +258,8 @@ large {
 
 def test_of_a_conditional_the_branch_counts_that_moves_most():
     line = "r = f32[16]{0} conditional(p0, p1, p2), branch_computations={small, large}"
-    found = kernels_of([line], ("s32[]", "f32[16]", "f32[1024]"), BRANCHES)
-    assert kernels.moved(found.all) == 2 * 4096 + 2 * 64
+    program = kernels_of([line], ("s32[]", "f32[16]", "f32[1024]"), BRANCHES)
+    assert kernels.moved(program.all) == 2 * 4096 + 2 * 64
 
 
 @pytest.fixture(scope="module")

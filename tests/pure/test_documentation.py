@@ -216,8 +216,8 @@ def test_the_site_builds(tmp_path):
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
     assert built.returncode == 0, built.stdout
-    made = {str(path.relative_to(tmp_path).parent) for path in tmp_path.rglob("index.html")}
-    assert {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")} - made == {"index"}
+    pages_built = {str(path.relative_to(tmp_path).parent) for path in tmp_path.rglob("index.html")}
+    assert {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")} - pages_built == {"index"}
     torn = [str(path) for path in tmp_path.rglob("*.html") if re.search(r"<p>\|", path.read_text(encoding="utf-8"))]
     assert not torn  # tables that are shown as text
     api = (tmp_path / "api" / "index.html").read_text(encoding="utf-8")

@@ -97,25 +97,25 @@ def test_neither_order_nor_a_second_time_matters(text):
         assert list(shuffled.decisions()) == list(planned(text).decisions())
 
 
-def reasons(made):
-    return {decision.node: decision.reason for decision in made.decisions()}
+def reasons(decided):
+    return {decision.node: decision.reason for decision in decided.decisions()}
 
 
 def test_every_slot_has_a_reason_and_chains_end_at_a_listed_op():
-    made = planned("x:Placeholder a:MatMul(x,x) m:Reshape(a) t:Tanh(m) b:MatMul(t,x) e:Exp(b) u:Tanh(e) v:Tanh(x)")
-    assert reasons(made) == {
+    decided = planned("x:Placeholder a:MatMul(x,x) m:Reshape(a) t:Tanh(m) b:MatMul(t,x) e:Exp(b) u:Tanh(e) v:Tanh(x)")
+    assert reasons(decided) == {
         "x": Reason.UNLISTED, "a": Reason.WHITE, "m": Reason.BETWEEN, "t": Reason.BETWEEN, "b": Reason.WHITE,
         "e": Reason.BLACK, "u": Reason.DENIED, "v": Reason.APART,
     }  # fmt: skip
-    because = {d.node: d.because and d.because[0] for d in made.decisions()}
+    because = {d.node: d.because and d.because[0] for d in decided.decisions()}
     assert (because["m"], because["t"], because["u"]) == ("a", "m", "e")
 
 
 def test_what_is_fetched_or_fed_stays_and_so_what_it_separates():
     text = "x:Placeholder a:MatMul(x,x) t:Tanh(a) b:MatMul(t,t)"
-    made = planned(text, preserved=["t"])
-    assert graphs.shown(made) == "a:h b:h | a>f(t) t>h(b,b) x>h(a,a)"
-    assert reasons(made)["t"] is Reason.FETCHED
+    decided = planned(text, preserved=["t"])
+    assert graphs.shown(decided) == "a:h b:h | a>f(t) t>h(b,b) x>h(a,a)"
+    assert reasons(decided)["t"] is Reason.FETCHED
     assert reasons(planned(text, feeds=["t"]))["t"] is Reason.FED
     loop = "x:Placeholder e:Enter(x) m:Merge(e,n) t:Identity(m) a:MatMul(t,t) n:NextIteration(a)"
     assert graphs.shown(planned(loop, preserved=["n"])) == "a:h e:h t:h | a>f(n) e>f(m) m>h(t) x>h(e)"
@@ -131,16 +131,16 @@ def test_what_is_fetched_or_fed_stays_and_so_what_it_separates():
 def test_the_device_must_be_named_in_full_or_not_at_all(device, low):
     view = graphs.parse("x:Placeholder a:MatMul(x,x)")
     view = replace(view, nodes=tuple(node._replace(device=device) for node in view.nodes))
-    made = plan(view, TABLE, MIX, kernels())
-    assert made.changed == low
-    assert reasons(made)["a"] is (Reason.WHITE if low else Reason.ELSEWHERE)
+    decided = plan(view, TABLE, MIX, kernels())
+    assert decided.changed == low
+    assert reasons(decided)["a"] is (Reason.WHITE if low else Reason.ELSEWHERE)
 
 
 def test_what_has_no_kernel_stays():
     text = "x:Placeholder a:MatMul(x,x) t:Tanh(a) b:MatMul(t,t)"
-    made = planned(text, missing=["Tanh"])
-    assert graphs.shown(made) == "a:h b:h | a>f(t) t>h(b,b) x>h(a,a)"
-    assert reasons(made)["t"] is Reason.NO_KERNEL
+    decided = planned(text, missing=["Tanh"])
+    assert graphs.shown(decided) == "a:h b:h | a>f(t) t>h(b,b) x>h(a,a)"
+    assert reasons(decided)["t"] is Reason.NO_KERNEL
     # the pass lowers white ops whether there is a kernel or not; a graph that cannot run is no use to anyone
     assert reasons(planned(text, missing=["MatMul"]))["a"] is Reason.NO_KERNEL
 
@@ -152,8 +152,8 @@ def test_scopes_and_overrides_are_obeyed():
     high = Override((graphs.F,), (graphs.F,), "line 1")
     assert reasons(planned(text, overrides=Overrides({"a": high}, {})))["a"] is Reason.CUSTOM
     low = Override((graphs.H,), (graphs.H,), "line 2")
-    made = planned("x:Placeholder e:Exp(x) t:Tanh(e)", overrides=Overrides({}, {"Exp": low}))
-    assert graphs.shown(made) == "e:h | e>f(t) x>h(e)"
+    decided = planned("x:Placeholder e:Exp(x) t:Tanh(e)", overrides=Overrides({}, {"Exp": low}))
+    assert graphs.shown(decided) == "e:h | e>f(t) x>h(e)"
     with pytest.raises(PlanError, match="line 3: profile 'grappler' gives all of 'a'"):
         planned(text, overrides=Overrides({"a": Override((graphs.H,), (graphs.F,), "line 3")}, {}))
     # of several nodes the first by name, whatever their order

@@ -344,9 +344,9 @@ def rewritten(text, changes, preserved=()):
     A change is a node: of one that is there the dtype, and the inputs where it has any, another is added.
     """
     inlined = inline(protos.parse(text), preserved=preserved)
-    made = type(inlined.graph_def)()
-    made.CopyFrom(inlined.graph_def)
-    nodes = {node.name: node for node in made.node}
+    edited = type(inlined.graph_def)()
+    edited.CopyFrom(inlined.graph_def)
+    nodes = {node.name: node for node in edited.node}
     changed = protos.GraphDef()
     protos.nodes(changes, changed.node)
     for node in changed.node:
@@ -355,10 +355,10 @@ def rewritten(text, changes, preserved=()):
             if node.input:
                 nodes[node.name].input[:] = node.input
         else:
-            made.node.add().CopyFrom(node)
-    before = made.SerializeToString(deterministic=True)
-    graph = outline(inlined, made)
-    assert made.SerializeToString(deterministic=True) == before
+            edited.node.add().CopyFrom(node)
+    before = edited.SerializeToString(deterministic=True)
+    graph = outline(inlined, edited)
+    assert edited.SerializeToString(deterministic=True) == before
     count = len(inlined.source.library.function)
     assert list(graph.library.function)[:count] == list(inlined.source.library.function)
     del graph.library.function[:count]

@@ -40,11 +40,11 @@ def parsed(source):
 
 def uses(graph):
     """Each use of a value in a graph, as the inputs of its nodes say: (value, user) -> how often."""
-    found = {}
+    counts = {}
     for node in graph:
         for value in [*node.inputs, *(control.output(CONTROL) for control in node.controls)]:
-            found[value, node] = found.get((value, node), 0) + 1
-    return found
+            counts[value, node] = counts.get((value, node), 0) + 1
+    return counts
 
 
 def kept_uses(graph):

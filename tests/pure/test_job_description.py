@@ -19,8 +19,8 @@ OPENMPI = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_
 
 
 def device(number, rank=None):
-    made = {"device_id": str(number), "device_ip": "192.168.1.%d" % number}
-    return made if rank is None else {**made, "rank_id": str(rank)}
+    fields = {"device_id": str(number), "device_ip": "192.168.1.%d" % number}
+    return fields if rank is None else {**fields, "rank_id": str(rank)}
 
 
 def pods(*instances):
@@ -140,8 +140,8 @@ DESCRIBED = [
 
 @pytest.mark.parametrize(("environment", "size", "rank", "addresses"), DESCRIBED)
 def test_sources_and_their_order(environment, size, rank, addresses):
-    found = description.job(environment)
-    assert (found.size, found.rank) == (size, rank)
+    job = description.job(environment)
+    assert (job.size, job.rank) == (size, rank)
     assert description.addresses(environment) == addresses
 
 
@@ -185,7 +185,7 @@ def test_lists_of_hosts_in_brackets(text, hosts):
 
 
 def test_addresses_of_every_form():
-    assert [description.host_of(each) for each in ("a:1", "a", "[::1]:5", "::1", "10.0.0.1:2")] == [
+    assert [description.host_of(address) for address in ("a:1", "a", "[::1]:5", "::1", "10.0.0.1:2")] == [
         "a", "a", "[::1]", "::1", "10.0.0.1",
     ]  # fmt: skip
 

@@ -17,7 +17,7 @@ SHIPPED = sorted(os.listdir(configs.folder("gpu_kernels")))
 
 
 def kernel(device="GPU", **dtypes):
-    return Kernel(device, tuple((attr, frozenset(each)) for attr, each in dtypes.items()))
+    return Kernel(device, tuple((attr, frozenset(allowed)) for attr, allowed in dtypes.items()))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_rows_admit_what_the_kernels_admit_and_no_more(seed):
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_tables_read_and_lower_products(name):
     rows = configs.load("gpu_kernels", name)["kernels"]
-    table = KernelTable({op: of_rows(each, "GPU") for op, each in rows.items()}, "GPU")
+    table = KernelTable({op: of_rows(of_op, "GPU") for op, of_op in rows.items()}, "GPU")
     layout = graphs.layout("MatMul", 2)
     assert table.runs(layout, "", (H,))
     assert not table.runs(layout, "", (I32,))  # TensorFlow multiplies integers on CPUs only

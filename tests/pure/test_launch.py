@@ -81,14 +81,14 @@ def test_a_stream_becomes_lines(pieces, wanted):
 
 
 def test_a_bar_that_stands_still_is_seen():
-    found = []
-    stream = lines.Lines(found.append)
+    shown = []
+    stream = lines.Lines(shown.append)
     stream.feed(b"1\r2\r3\r", 0.0)
     stream.feed(b"4\r5", 0.1)
     stream.tick(0.2)
-    assert found == [b"2"]  # whether 3 is overwritten was not known then
+    assert shown == [b"2"]  # whether 3 is overwritten was not known then
     stream.tick(5.0)
-    assert found == [b"2", b"4"]
+    assert shown == [b"2", b"4"]
 
 
 def test_output_keeps_its_streams_and_says_whose_it_is():
@@ -229,19 +229,19 @@ def test_one_host(launched):
     script = ["script.py", "-n", "x"]
     started, grace = launched("-n", "2", *words, *script)
     assert grace == 10
-    assert [each.arguments for each in started] == [
+    assert [process.arguments for process in started] == [
         ["run", "--engine=session", "--calibrate=3", "--set=graph_run_mode=1", "--set=hcom_parallel=true", *script],
         ["run", "--engine=session", "--set=graph_run_mode=1", "--set=hcom_parallel=true", *script],  # rank 0 measures
     ]
     addresses = started[0].environment["NPU_SHIM_HOSTS"].split(",")
-    assert [each.place for each in started] == addresses
+    assert [process.place for process in started] == addresses
     assert all(address.startswith("localhost:") for address in addresses)
 
 
 def test_this_hosts_share(launched):
     started, _ = launched("-n", "4", "--hosts", "a,b", "--host-index", "1", "--grace", "0.5", "-m", "mod")
-    assert [each.rank for each in started] == [2, 3]
-    assert [each.environment["DEVICE_ID"] for each in started] == ["0", "1"]
+    assert [process.rank for process in started] == [2, 3]
+    assert [process.environment["DEVICE_ID"] for process in started] == ["0", "1"]
     assert started[0].environment["NPU_SHIM_HOSTS"] == "a:41000,a:41001,b:41002,b:41003"
     assert started[0].arguments == ["run", "-m", "mod"]
 
@@ -252,13 +252,13 @@ def test_a_rank_table_says_how_many(launched, monkeypatch, tmp_path):
     (tmp_path / "table.json").write_text(json.dumps({"server_list": servers}))
     monkeypatch.setenv("RANK_TABLE_FILE", "table.json")
     started, _ = launched("--host-index", "1", "script.py")
-    assert [(each.rank, each.place) for each in started] == [(1, "b:41001")]
+    assert [(process.rank, process.place) for process in started] == [(1, "b:41001")]
 
 
 def test_one_worker_for_each_gpu(launched, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     started, _ = launched("script.py")
-    assert [each.environment["CUDA_VISIBLE_DEVICES"] for each in started] == ["3", "5"]
+    assert [process.environment["CUDA_VISIBLE_DEVICES"] for process in started] == ["3", "5"]
 
 
 @pytest.mark.parametrize(

@@ -186,8 +186,8 @@ def test_structural_similarity_takes_multichannel():
 def test_graphs_are_sparse_matrices():
     nx, sparse = pytest.importorskip("networkx"), pytest.importorskip("scipy.sparse")
     graph = nx.path_graph(3)
-    found = libraries.gives_matrices(lambda g: sparse.csr_array(np.eye(3)), SAID.append)(graph)
-    assert sparse.isspmatrix(found)
+    matrix = libraries.gives_matrices(lambda g: sparse.csr_array(np.eye(3)), SAID.append)(graph)
+    assert sparse.isspmatrix(matrix)
     assert sparse.isspmatrix(libraries.gives_matrices(nx.adjacency_matrix, SAID.append)(graph))
     assert libraries.to_numpy_matrix(graph).tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
 

@@ -308,8 +308,8 @@ def test_first_problem(values, code, words):
 
 def test_every_problem_is_listed():
     values = {"precision_mode": "x", "precision_mode_v2": "fp16", "modify_mixlist": "a", "dump_mode": "y"}
-    found = [(problem.option, problem.code) for problem in table.check_values(values)]
-    assert found == [
+    problems = [(problem.option, problem.code) for problem in table.check_values(values)]
+    assert problems == [
         ("precision_mode", "INVALID_ARGUMENT"),
         ("precision_mode_v2", "INTERNAL"),
         ("dump_mode", "INVALID_ARGUMENT"),

@@ -255,8 +255,8 @@ def test_what_no_pass_changes_is_not_checked():
 def test_what_is_checked_at_each_pass_is_not_checked_again(monkeypatch):
     asked = []
     monkeypatch.setattr(structure, "violations", lambda module, made_by=None: asked.append(made_by) or [])
-    for each in (True, False):
-        pipeline.run(of(Pass("one", rename_to("A"), "")), parsed(), [], Watch(each))
+    for after_each in (True, False):
+        pipeline.run(of(Pass("one", rename_to("A"), "")), parsed(), [], Watch(after_each))
     assert asked == [None, ["one"]]
 
 
@@ -290,10 +290,10 @@ def test_rewrites_of_protos_are_passes_too():
     module.graph.results = {"y": module.graph.value("u"), "train": module.graph.value("^a")}
 
     def add_a_node(graph_def, name):
-        made = protos.GraphDef()
-        made.CopyFrom(graph_def)
-        made.node.add(name=name, op="NoOp")
-        return made
+        changed = protos.GraphDef()
+        changed.CopyFrom(graph_def)
+        changed.node.add(name=name, op="NoOp")
+        return changed
 
     line = of(
         Pass("native", rename_to("Const"), ""),

@@ -90,9 +90,9 @@ def program(programs, tmp_path):
     return pjrt.load(str(tmp_path / "step"), device="cpu")
 
 
-def close(found, expected):
+def close(actual, expected):
     # a sum of five products, then two elementwise steps: a few roundings of float32
-    np.testing.assert_allclose(found, expected, rtol=32 * np.finfo(np.float32).eps, atol=1e-6)
+    np.testing.assert_allclose(actual, expected, rtol=32 * np.finfo(np.float32).eps, atol=1e-6)
 
 
 def test_steps_equal_those_written_by_hand(folder):
@@ -238,9 +238,9 @@ def test_a_buffer_that_is_filled_again_changes_no_step_that_was_started(tmp_path
 def test_threads_share_a_program(program):  # "Array has been deleted"
     fed = feeds()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: float(program.run(fed)["loss:0"]), range(40)))
+        losses = list(pool.map(lambda _: float(program.run(fed)["loss:0"]), range(40)))
     program.restore(initial())
-    assert sorted(found) == sorted(float(program.run(fed)["loss:0"]) for _ in range(40))
+    assert sorted(losses) == sorted(float(program.run(fed)["loss:0"]) for _ in range(40))
 
 
 def test_ctrl_c_leaves_the_state_of_a_completed_step(program):  # "Array has been deleted"
@@ -343,7 +343,7 @@ def test_bfloat16_state(tmp_path):
 
     value = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)
     arrays.write(str(tmp_path / "a.npz"), [("a/b", value), ("c", np.float16([1.5]))])
-    found = arrays.read(str(tmp_path / "a.npz"))
-    assert found["a/b"].dtype == value.dtype
-    np.testing.assert_array_equal(found["a/b"], value)
-    assert found["c"].dtype == np.float16
+    read = arrays.read(str(tmp_path / "a.npz"))
+    assert read["a/b"].dtype == value.dtype
+    np.testing.assert_array_equal(read["a/b"], value)
+    assert read["c"].dtype == np.float16

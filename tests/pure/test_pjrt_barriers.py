@@ -35,7 +35,7 @@ def artifact_of(function):
 
 def compiled(artifact, platform="cpu"):
     with jax.enable_x64(True):
-        rows = [(each.shape, each.dtype) for each in GIVEN]
+        rows = [(array.shape, array.dtype) for array in GIVEN]
         called = jax_compat.function(jax, artifact, rows, [((4, 6), np.dtype("f"))], platform)
         return jax.jit(called).lower(*GIVEN).compile()
 
@@ -56,8 +56,8 @@ def test_code_grows_with_the_steps_and_not_with_their_square(kind, monkeypatch):
 def test_results_stay(monkeypatch):
     function = unrolled(10)
     monkeypatch.setattr(barriers, "MOST", 8)
-    found = compiled(artifact_of(function))(*GIVEN)
-    np.testing.assert_allclose(found[0], jax.jit(function)(*GIVEN)[0], rtol=1e-5, atol=1e-5)
+    actual = compiled(artifact_of(function))(*GIVEN)
+    np.testing.assert_allclose(actual[0], jax.jit(function)(*GIVEN)[0], rtol=1e-5, atol=1e-5)
 
 
 def test_a_program_that_needs_none_stays_as_it_is_and_so_does_one_for_a_gpu(monkeypatch):
@@ -67,4 +67,4 @@ def test_a_program_that_needs_none_stays_as_it_is_and_so_does_one_for_a_gpu(monk
     assert barriers.placed(large) != large
     monkeypatch.setattr(barriers, "placed", None)  # whoever called it would fail
     with jax.enable_x64(True):
-        jax_compat.function(jax, large, [(each.shape, each.dtype) for each in GIVEN], [((4, 6), np.dtype("f"))], "gpu")
+        jax_compat.function(jax, large, [(x.shape, x.dtype) for x in GIVEN], [((4, 6), np.dtype("f"))], "gpu")

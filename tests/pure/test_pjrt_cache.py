@@ -134,9 +134,9 @@ def test_another_user_s_file_is_left_alone(step, cache, caplog, monkeypatch):
 
 def test_a_folder_that_cannot_be_written_is_said_and_the_step_runs(step, tmp_path, caplog):
     (tmp_path / "file").write_text("")
-    is_old, found = run(step, str(tmp_path / "file" / "below"))
+    is_old, losses = run(step, str(tmp_path / "file" / "below"))
     assert not is_old
-    assert np.isfinite(found[0])
+    assert np.isfinite(losses[0])
     assert len(said(caplog)) == 1
     assert said(caplog) == ["compiled programs are not kept in '%s': Not a directory" % (tmp_path / "file" / "below")]
 

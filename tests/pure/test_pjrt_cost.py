@@ -32,11 +32,11 @@ def test_products_are_those_of_xlas_cost_analysis(strides, padding, groups):
     x, w = np.ones((2, 9, 8, 4), np.float32), np.ones((3, 3, 4 // groups, 6), np.float32)
     lowered = jax.jit(gradient(strides, padding, groups)).lower(x, w)
     module = hlo.parse(lowered.compiler_ir("hlo").as_hlo_text())
-    found = counts.count(module)
-    total = found.products["float32"] + found.other["float32"]
+    cost = counts.count(module)
+    total = cost.products["float32"] + cost.other["float32"]
     # XLA's is of the same module but for elementwise work that each side may name differently
     assert total == pytest.approx(lowered.cost_analysis()["flops"], rel=0.02)
-    assert found.products["float32"] > 0.9 * total
+    assert cost.products["float32"] > 0.9 * total
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,8 @@ def steps(tmp_path_factory):
     folder, w = tmp_path_factory.mktemp("steps"), Tensor("state", "w", (16, 16), "float32", "parameter")
     for dtype in ("float32", "bfloat16"):
         def step(x, w, dtype=dtype):
-            made = (x.astype(dtype) @ w.astype(dtype)).astype("float32")
-            return made.sum(), w + made[:16]
+            product = (x.astype(dtype) @ w.astype(dtype)).astype("float32")
+            return product.sum(), w + product[:16]
 
         given = [jax.ShapeDtypeStruct((32, 16), "float32"), jax.ShapeDtypeStruct((16, 16), "float32")]
         program = jax.export.export(jax.jit(step))(*given).mlir_module_serialized

@@ -103,9 +103,9 @@ CHANGED = [
 
 @pytest.mark.parametrize(("value", "dtype"), AS_IT_IS)
 def test_values_take_a_dtype_that_holds_them(value, dtype):
-    made = arrays.as_dtype("feed 'x:0'", value, dtype)
-    assert made.dtype == dtype
-    assert np.array_equal(made, value)
+    array = arrays.as_dtype("feed 'x:0'", value, dtype)
+    assert array.dtype == dtype
+    assert np.array_equal(array, value)
 
 
 @pytest.mark.parametrize(("value", "dtype", "message"), CHANGED)

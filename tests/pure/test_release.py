@@ -67,8 +67,8 @@ def test_the_changelog_begins_with_the_version():
     ("heading", "first"), [("[1.2.3] - unreleased", "1. CHANGELOG.md"), ("[1.2.3] - 2026-12-01", "1. git tag")]
 )
 def test_what_is_left_for_a_person(heading, first):
-    made = [("1.2.3.tar.gz", "2.15", False), ("1.2.3+tf215-py3-none-linux_x86_64.whl", "2.15", True)]
-    artifacts = [release.Artifact(distributions.DIST / ("npu_shim-" + name), *rest) for name, *rest in made]
+    built = [("1.2.3.tar.gz", "2.15", False), ("1.2.3+tf215-py3-none-linux_x86_64.whl", "2.15", True)]
+    artifacts = [release.Artifact(distributions.DIST / ("npu_shim-" + name), *rest) for name, *rest in built]
     told = release.left_for_a_person("1.2.3", heading, artifacts)
     assert told.splitlines()[1].startswith(first)
     assert "twine upload dist/npu_shim-1.2.3.tar.gz " in told

@@ -18,8 +18,8 @@ def step_of(text, small=()):
         name, op, dtype, sizes, *inputs = line.split()
         taken = [value.strip(",") for value in inputs]
         shape = None if sizes == "?" else tuple(int(size) for size in sizes.split("x"))
-        waits = tuple(places[each[1:]] for each in taken if each[0] == "^")
-        data = tuple((places[each], 0) for each in taken if each[0] != "^")
+        waits = tuple(places[name[1:]] for name in taken if name[0] == "^")
+        data = tuple((places[name], 0) for name in taken if name[0] != "^")
         places[name] = len(nodes)
         flops = 1000 if op in ("MatMul", "BatchMatMul") else 0
         nodes.append(Node(name, op, data, waits, flops))
@@ -62,8 +62,8 @@ def test_a_chain_between_products_comes_again_behind_the_gradient():
 
 
 def test_memory_also_computes_again_what_a_product_reads():
-    found = planned(step_of(HIDDEN), "memory")
-    assert found["down"] == (("wide", "t", "down"), ("h",), "dt")
+    chains = planned(step_of(HIDDEN), "memory")
+    assert chains["down"] == (("wide", "t", "down"), ("h",), "dt")
 
 
 def test_what_it_saves_is_what_xla_would_keep():

@@ -11,7 +11,7 @@ from npu_shim.compat.scan import reach as scan_reach
 from npu_shim.compat.scan import reader as scan_reader
 
 
-def found(script):
+def names_used(script):
     """[(names, line, need)] with the names of a use joined by "|" and NEEDED left out."""
     result = []
     for use in scan.uses(textwrap.dedent(script)):
@@ -21,7 +21,7 @@ def found(script):
 
 
 def names(script):
-    return [use[0] for use in found(script)]
+    return [use[0] for use in names_used(script)]
 
 
 def test_attributes_of_an_imported_module():
@@ -30,7 +30,7 @@ def test_attributes_of_an_imported_module():
     x = tf.placeholder(tf.float32, name="x")
     tf.nn.relu(x).eval()
     """
-    assert found(script) == [
+    assert names_used(script) == [
         ("tensorflow", 2),
         ("tensorflow.float32", 3),
         ("tensorflow.placeholder", 3),
@@ -174,14 +174,14 @@ def test_a_star_gives_the_names_that_nothing_else_binds():
         return argument, local, NPURunConfig(), len(tf.nn.relu), xrange, __file__
     local = 1
     """
-    assert found(script) == [
+    assert names_used(script) == [
         ("npu_bridge.npu_init", 2), ("npu_bridge.npu_init.NPURunConfig", 4), ("tensorflow.nn.relu", 4),
     ]  # fmt: skip
 
 
 def test_with_a_star_import_of_the_users_own_a_bare_name_is_a_guess():
     script = "from npu_bridge.npu_init import *\nfrom common import *\nNPURunConfig, build_model"
-    assert found(script)[1:] == [
+    assert names_used(script)[1:] == [
         ("npu_bridge.npu_init.NPURunConfig", 3, scan.PERHAPS), ("npu_bridge.npu_init.build_model", 3, scan.PERHAPS),
     ]  # fmt: skip
 
@@ -204,7 +204,7 @@ def test_branches_that_stand_in_for_one_another_are_optional():
     if hasattr(options, "y"):
         tf.nn.relu
     """
-    assert found(script)[1:] == [
+    assert names_used(script)[1:] == [
         ("tensorflow.contrib.slim", 4, scan.OPTIONAL),
         ("tensorflow.contrib.slim.conv2d", 7, scan.OPTIONAL),
         ("tensorflow.__version__.startswith", 8),
@@ -218,7 +218,7 @@ def test_branches_that_stand_in_for_one_another_are_optional():
 
 def test_a_try_around_the_work_itself_makes_nothing_optional():
     script = "import tensorflow as tf\ntry:\n  tf.a()\n  f()\nexcept Exception:\n  tf.b\ntry:\n  tf.c\nfinally:\n  tf.d"
-    assert all(len(use) == 2 for use in found(script))
+    assert all(len(use) == 2 for use in names_used(script))
     assert names(script)[1:] == ["tensorflow.a", "tensorflow.b", "tensorflow.c", "tensorflow.d"]
 
 
@@ -268,7 +268,7 @@ def test_what_a_script_sets_is_no_use_of_it():
     tf.contrib._warning = None
     setattr(tf.GraphKeys, "VARIABLES", "variables")
     """
-    assert found(script)[1:] == [
+    assert names_used(script)[1:] == [
         ("tensorflow.contrib", 3),
         ("tensorflow.contrib._warning", 3, scan.SET),
         ("tensorflow.GraphKeys", 4),
@@ -296,7 +296,7 @@ def test_every_way_to_ask_for_a_name_makes_it_optional():
     a = tf.a if hasattr(tf, "a") else None
     b = hasattr(tf, "b") and tf.b
     """
-    assert [use for use in found(script) if "tensorflow." in use[0]] == [
+    assert [use for use in names_used(script) if "tensorflow." in use[0]] == [
         ("tensorflow.a", 3, scan.OPTIONAL), ("tensorflow.b", 4, scan.OPTIONAL),
     ]  # fmt: skip
 
@@ -398,7 +398,7 @@ def test_a_lambda_that_is_kept_may_never_run(tmp_path):
 
 def test_an_import_by_name_of_what_is_ours_is_a_use():
     script = 'import importlib\ncrf = importlib.import_module("tensorflow.contrib.crf")\n__import__("hccl.manage.api")'
-    assert found(script) == [("tensorflow.contrib.crf", 2), ("hccl.manage.api", 3)]
+    assert names_used(script) == [("tensorflow.contrib.crf", 2), ("hccl.manage.api", 3)]
 
 
 def test_what_is_imported_runs_wherever_the_import_stands(tmp_path):
@@ -436,7 +436,7 @@ def test_modules_that_are_nowhere(tmp_path):
     }
     scripts = tree(tmp_path, files)
     lost = modules.lost(scripts, scan.python_files(str(tmp_path)))
-    said = [(each.line, each.function, each.certain, each.reason.split("'")[1]) for each in lost]
+    said = [(loss.line, loss.function, loss.certain, loss.reason.split("'")[1]) for loss in lost]
     assert said == [
         (2, "", True, "nets.lost"),
         (2, "", True, "no_such_package"), (5, "", True, ".gone"), (6, "", True, "nets.gone"),
@@ -531,13 +531,13 @@ def test_what_methods_give():
     class Unlike:
         pass
 
-    made = objects.Object("Box", (Box,))
-    table = {(Box, "method()"): made, (Layer, "__call__()"): made}
+    box = objects.Object("Box", (Box,))
+    table = {(Box, "method()"): box, (Layer, "__call__()"): box}
 
     def given(name, *kinds):
         return objects.result(objects.Member(objects.Object("x", kinds), name), "()", table)
 
-    assert given("method", Inner) is given("method", Own, Box, Unlike) is given("__call__", Inner) is made
+    assert given("method", Inner) is given("method", Own, Box, Unlike) is given("__call__", Inner) is box
     assert given("method", Unlike) is given("method", int) is given("method", Own) is None
     assert given("__call__", Cell) is None
 

@@ -87,8 +87,8 @@ def test_a_loss_that_is_not_finite_in_float32_either_is_no_fault_of_the_mode():
         (r"accuracy", "accuracy", None),
     ],
 )  # fmt: skip
-def test_the_metric_is_the_last_number_that_is_printed(pattern, printed, found):
-    assert launch.metric(pattern, printed) == found
+def test_the_metric_is_the_last_number_that_is_printed(pattern, printed, value):
+    assert launch.metric(pattern, printed) == value
 
 
 # ranking
@@ -166,16 +166,16 @@ def proposed(names, values=MIXED):
 
 
 def test_a_type_that_is_kept_whole_is_black_listed_and_others_are_single_nodes():
-    made = proposed(["a/Tanh", "a/Relu"])
-    assert json.loads(made.mixlist) == {"black-list": {"to-add": ["Tanh"]}}
-    assert made.customized == LINE % "a/Relu" + "\n"
-    assert made.written("d/ops_info.json") == {
+    proposed_files = proposed(["a/Tanh", "a/Relu"])
+    assert json.loads(proposed_files.mixlist) == {"black-list": {"to-add": ["Tanh"]}}
+    assert proposed_files.customized == LINE % "a/Relu" + "\n"
+    assert proposed_files.written("d/ops_info.json") == {
         "modify_mixlist": "d/ops_info.json", "customize_dtypes": "d/ops_info.customize_dtypes.txt",
     }  # fmt: skip
-    read = mixlist.merge(mixlist.parse(made.mixlist, "x"), proposal.table_of(MIXED))
+    read = mixlist.merge(mixlist.parse(proposed_files.mixlist, "x"), proposal.table_of(MIXED))
     assert read.table.entries["Tanh"].listed == "black"
     assert read.unmatched == ()
-    assert list(customize.parse(made.customized, "x", read.table).by_name) == ["a/Relu"]
+    assert list(customize.parse(proposed_files.customized, "x", read.table).by_name) == ["a/Relu"]
     assert proposed(["a/Relu", "b/Relu"]).customized == ""
 
 

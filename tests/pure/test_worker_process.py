@@ -264,7 +264,7 @@ def test_two_connections_have_state_of_their_own_in_one_worker(hlo):
         for _ in range(steps):
             device.run(0, ONES)
 
-    threads = [threading.Thread(target=train, args=each) for each in zip(devices, (50, 30))]
+    threads = [threading.Thread(target=train, args=arguments) for arguments in zip(devices, (50, 30))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -296,13 +296,13 @@ def test_a_forked_child_does_not_touch_its_parent_s_worker(hlo):
 @needs_jax
 def test_a_thread_that_ends_does_not_take_the_worker_along(hlo):
     opened(hlo).started.end()  # the next one is started by the thread
-    found = []
-    thread = threading.Thread(target=lambda: found.append(opened(hlo)))
+    engines = []
+    thread = threading.Thread(target=lambda: engines.append(opened(hlo)))
     thread.start()
     thread.join()
     time.sleep(0.7)
-    found[0].run(0, ONES)
-    assert state(found[0]) == 1
+    engines[0].run(0, ONES)
+    assert state(engines[0]) == 1
 
 
 def test_wrong_interpreters_are_named():

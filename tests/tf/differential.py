@@ -70,7 +70,7 @@ class Builder:
         """Returns the Step."""
         with tf.Graph().as_default() as graph:
             graph.seed = 1
-            fetches = [each.name for each in self._grown(3, 7)]
+            fetches = [tensor.name for tensor in self._grown(3, 7)]
             feeds = [self._x.name, self._p.name, self._n.name, *self._fed()]
             batches = [self._batch(number, feeds) for number in range(RUNS)]
             names = [variable.op.name for variable in tf.global_variables()]
@@ -298,7 +298,7 @@ def in_session(step, config=None, graph_def=None):
     with tf.Session(graph=graph, config=config) as session:
         session.run("init")
         # what is fed and fetched comes back as the buffer itself
-        results = [[np.array(each) for each in session.run(step.fetches, batch)] for batch in refilled(step)]
+        results = [[np.array(value) for value in session.run(step.fetches, batch)] for batch in refilled(step)]
         ops = {op.name for op in graph.get_operations()}
         reads = {name: next(name + read for read in READS if name + read in ops) for name in step.variables}
         return Ran(results, session.run({name: read + ":0" for name, read in reads.items()}))
@@ -318,16 +318,16 @@ def rewritten(step, options, path):
     """Runs what rewrite() made of a step, after it was in a file."""
     reads = [name for name in (op.name for op in step.graph.get_operations()) if name.endswith(READS)]
     kept = [*step.fetches, "init", *reads]
-    made, _ = npu_shim.rewrite(step.graph.as_graph_def(), kept, step.feeds, **options)
-    path.write_bytes(made.SerializeToString())
+    graph_def, _ = npu_shim.rewrite(step.graph.as_graph_def(), kept, step.feeds, **options)
+    path.write_bytes(graph_def.SerializeToString())
     return in_session(step, graph_def=tf.GraphDef.FromString(path.read_bytes()))
 
 
 def compiled(step, options):
     """Runs a step by compile_step."""
-    made = npu_shim.compile_step(step.graph, step.fetches, step.feeds, initializer="init", **options)
-    results = [made(batch) for batch in refilled(step)]
-    return Ran(results, made.state())
+    compiled_step = npu_shim.compile_step(step.graph, step.fetches, step.feeds, initializer="init", **options)
+    results = [compiled_step(batch) for batch in refilled(step)]
+    return Ran(results, compiled_step.state())
 
 
 def exported(step, options, folder):
@@ -364,10 +364,10 @@ def run_under_jax(folders, interpreter, **more):
     subprocess.run([interpreter, WORKER, *map(str, folders)], check=True, env=dict(clean, **more))
 
 
-def differences(found, expected):
+def differences(actual, expected):
     """What is not the same to the bit, in words."""
     told = []
-    for number, (one, other) in enumerate(zip(found.results, expected.results)):
+    for number, (one, other) in enumerate(zip(actual.results, expected.results)):
         told += [
             "run %d, fetch %d: %s, expected %s" % (number, k, np.ravel(a).tolist(), np.ravel(b).tolist())
             for k, (a, b) in enumerate(zip(one, other))
@@ -375,7 +375,7 @@ def differences(found, expected):
         ]
     told += [
         "variable %s: %s, expected %s" % (name, np.ravel(value).tolist(), np.ravel(expected.state[name]).tolist())
-        for name, value in sorted(found.state.items())
+        for name, value in sorted(actual.state.items())
         if name in expected.state and not np.array_equal(np.asarray(value, np.float32), expected.state[name])
     ]
     return told

@@ -22,7 +22,7 @@ def run(folder):
         for name, buffer in buffers.items():
             buffer[...] = batches["%d|%s" % (number, name)]
         ran.append(program.run(buffers))  # the buffers are filled again while it runs
-    values = {"%d|%s" % (k, name): np.asarray(value) for k, each in enumerate(ran) for name, value in each.items()}
+    values = {"%d|%s" % (k, name): np.asarray(value) for k, step in enumerate(ran) for name, value in step.items()}
     values.update(("state|" + name, value) for name, value in program.state().items())
     np.savez(os.path.join(folder, "results.npz"), **values)
 

@@ -398,11 +398,11 @@ class _Builder(differential.Builder):
     def _new_ops(self):
         variable, other = self._random.sample(self._variables, 2)
 
-        def made(side):
+        def run(side):
             with side.session.graph.as_default():
                 return copied(side.session.run(clip(tf.identity(variable)) + clip(other)))
 
-        return "new ops(%s, %s)" % (variable.op.name, other.op.name), made
+        return "new ops(%s, %s)" % (variable.op.name, other.op.name), run
 
     def _reopened(self):
         return "a new session", lambda side: copied(side.open())

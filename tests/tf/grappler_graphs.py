@@ -25,8 +25,8 @@ def _batch_norm(version):
     def op(a, b):
         statistics = tf.reduce_mean(b) + tf.zeros([1])
         x = {"x": _image(a), "scale": statistics, "offset": statistics, "mean": [0.0], "variance": [1.0]}
-        made = getattr(raw_ops, "FusedBatchNorm" + version)(is_training=False, **x)
-        return _matrix(made.y) + made.batch_mean
+        normed = getattr(raw_ops, "FusedBatchNorm" + version)(is_training=False, **x)
+        return _matrix(normed.y) + normed.batch_mean
 
     return op
 

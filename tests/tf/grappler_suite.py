@@ -47,8 +47,8 @@ class Case:
 
     def low(self, *names, dtype="float16"):
         """Asserts that nodes are low."""
-        found = {name: self.dtype(name) for name in names}
-        assert found == dict.fromkeys(names, dtype), found
+        dtypes = {name: self.dtype(name) for name in names}
+        assert dtypes == dict.fromkeys(names, dtype), dtypes
 
     def high(self, *names):
         """Asserts that nodes are float32."""

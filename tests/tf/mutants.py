@@ -119,7 +119,7 @@ def _control_dropped(place, rng):
     if not waits:
         return None
     text = rng.choice(waits)
-    if waits.count(text) > 1 or text[1:] in {arguments.source_of(each) for each in arguments.data(node)}:
+    if waits.count(text) > 1 or text[1:] in {arguments.source_of(value) for value in arguments.data(node)}:
         return None  # it waits all the same
     node.input.remove(text)
     return "%s no longer waits for %s" % (node.name, text)

@@ -239,8 +239,8 @@ def embedding(rows, count):
     ids, y = tf.placeholder(tf.int32, [count]), tf.placeholder(tf.float32, [count, 4])
     table = tf.get_variable("table", initializer=numbers(rows, 4, seed=5))
     other = tf.get_variable("other", initializer=numbers(rows, 2, seed=6))
-    found, more = tf.gather(table, ids), tf.gather(other, ids)
-    return tf.reduce_sum(tf.square(found - y)) + tf.reduce_sum(tf.square(more)), [ids, y]
+    rows_of_table, more = tf.gather(table, ids), tf.gather(other, ids)
+    return tf.reduce_sum(tf.square(rows_of_table - y)) + tf.reduce_sum(tf.square(more)), [ids, y]
 
 
 def picked(counts, rows):

@@ -16,8 +16,8 @@ def own_graph():
 
 def given(session, pairs):
     """Gives variables values, and returns what they have then."""
-    made = [(assignments.assignment_of(assignments.variable_op(variable)), value) for variable, value in pairs]
-    assignments.assign(session.run, made)
+    writes = [(assignments.assignment_of(assignments.variable_op(variable)), value) for variable, value in pairs]
+    assignments.assign(session.run, writes)
     return session.run([variable for variable, _ in pairs])
 
 

@@ -26,7 +26,7 @@ def program_of(step):
     described, hlo = programs.of(step, "highest")
     program = Program(jax, described, jax_compat.stablehlo(hlo), jax.devices("cpu")[0])
     with tf_internals.eager_mode():
-        program.restore({each.name: each.variable.numpy() for each in step.state})
+        program.restore({place.name: place.variable.numpy() for place in step.state})
     return program
 
 
@@ -45,7 +45,7 @@ def losses(program, count=20, first=0):
     shape = [cases.BATCH, cases.LENGTH, cases.WIDTH]
     fed = (np.random.RandomState(number).normal(size=shape).astype("f") for number in range(first, first + count))
     (loss,) = [result.name for result in program.manifest.results if result.kind == "fetch"]
-    return np.array([program.run({"x": each, "mask": mask})[loss] for each in fed])
+    return np.array([program.run({"x": rows, "mask": mask})[loss] for rows in fed])
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ def test_weights_and_names_are_plain_tensorflow_s(name, resource):
     assert scaled.train.name == plain.train.name
     if name != "bert":  # a hand-written one adds nothing to TRAIN_OP
         assert scaled.train_ops == plain.train_ops
-    assert {each.split("/")[0] for each in scaled.outside} <= {each.split("/")[0] for each in plain.outside}
+    assert {name.split("/")[0] for name in scaled.outside} <= {name.split("/")[0] for name in plain.outside}
 
 
 @pytest.mark.parametrize("name", ["momentum", "adam", "bert"])

@@ -25,15 +25,15 @@ def _uninstalled():
     automatic.uninstall()
 
 
-def equal(found, wanted):
-    assert len(found) == len(wanted)
-    for one, other in zip(found, wanted):
+def equal(actual, wanted):
+    assert len(actual) == len(wanted)
+    for one, other in zip(actual, wanted):
         np.testing.assert_array_equal(one, other)
 
 
 def state(session):
-    found = {variable.op.name.split("/")[-1]: session.run(variable) for variable in automatic.variables(session.graph)}
-    return found.get("loss_scale"), found["loss_scale_steps"].tolist()
+    values = {variable.op.name.split("/")[-1]: session.run(variable) for variable in automatic.variables(session.graph)}
+    return values.get("loss_scale"), values["loss_scale_steps"].tolist()
 
 
 def keras_optimizer(name):
@@ -62,15 +62,15 @@ def test_keras_models_train_as_in_plain_tensorflow(name):
             for batch in inputs:
                 model.train_on_batch(batch, ONES)
             known = [variable.name for variable in model.optimizer.weights]
-            found = state(session) if automatic.is_installed() else None
-            return [*model.get_weights(), *model.optimizer.get_weights()], known, found
+            scale_state = state(session) if automatic.is_installed() else None
+            return [*model.get_weights(), *model.optimizer.get_weights()], known, scale_state
 
     plain, known, _ = trained([GOOD] * 4)
     automatic.install()
-    scaled, scaled_known, found = trained([GOOD, GOOD, BAD, GOOD, GOOD])
+    scaled, scaled_known, scale_state = trained([GOOD, GOOD, BAD, GOOD, GOOD])
     equal(scaled, plain)
     assert scaled_known == known
-    assert found == (START / 2, [5, 1, 0])
+    assert scale_state == (START / 2, [5, 1, 0])
 
 
 @needs_keras
@@ -95,9 +95,9 @@ def test_keras_optimizers_in_a_script_of_its_own(way):
 
     plain, _ = trained([GOOD] * 3)
     automatic.install()
-    scaled, found = trained([GOOD, BAD, GOOD, GOOD])
+    scaled, scale_state = trained([GOOD, BAD, GOOD, GOOD])
     equal(scaled, plain)
-    assert found == (START / 2, [4, 1, 0])
+    assert scale_state == (START / 2, [4, 1, 0])
 
 
 def regression(features, labels, mode):
@@ -241,9 +241,9 @@ def test_contrib_s_ways_to_train(train, monkeypatch):
 
     plain, known, _ = trained([GOOD] * 3)
     automatic.install()
-    scaled, scaled_known, found = trained([GOOD, GOOD + 1e35, GOOD, GOOD])
+    scaled, scaled_known, scale_state = trained([GOOD, GOOD + 1e35, GOOD, GOOD])
     equal(scaled, plain)
-    assert (scaled_known, found) == (known, (START / 2, [4, 1, 0]))
+    assert (scaled_known, scale_state) == (known, (START / 2, [4, 1, 0]))
 
 
 def small(x):

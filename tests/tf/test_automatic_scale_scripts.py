@@ -230,12 +230,12 @@ def test_an_average_of_the_weights_that_follows_the_step_runs_at_a_skipped_one()
 def adversaries(x):
     """Two optimizers over losses that share a network; each step is a run of its own."""
     with tf.variable_scope("G"):
-        made = tf.tanh(tf.matmul(x, net(x, size=4)[0]))
+        image = tf.tanh(tf.matmul(x, net(x, size=4)[0]))
     with tf.variable_scope("D"):
-        w, on_made = net(made)
+        w, on_made = net(image)
         on_given = tf.reduce_mean(tf.square(tf.matmul(x, w)))
     own = {scope: tf.trainable_variables(scope) for scope in "GD"}
-    (slope,) = tf.gradients(on_made, [made])
+    (slope,) = tf.gradients(on_made, [image])
     penalty = tf.reduce_mean(tf.square(slope))
     step_d = tf.train.AdamOptimizer(0.1).minimize(on_given - on_made + penalty, var_list=own["D"])
     step_g = tf.train.AdamOptimizer(0.1).minimize(on_made, tf.train.get_global_step(), var_list=own["G"])

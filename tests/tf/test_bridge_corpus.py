@@ -31,13 +31,13 @@ def resolve(spec):
     """What 'module', 'module:name' or 'module:*' stands for, or None; a failing import is a name that is not there."""
     module, _, name = spec.partition(":")
     try:
-        found = importlib.import_module(module)
+        owner = importlib.import_module(module)
     except ImportError:  # an attribute written as a module: import npu_bridge.npu_init.npu_config_proto
         module, _, name = module.rpartition(".")
         return resolve(module + ":" + name) if module else None
     if name in ("", "*"):
-        return found
-    return getattr(found, name, None) or resolve_module(module + "." + name)
+        return owner
+    return getattr(owner, name, None) or resolve_module(module + "." + name)
 
 
 def resolve_module(name):

@@ -30,7 +30,7 @@ def config(**values):
 
 def index(folder, graph, step):
     with open(os.path.join(str(folder), "graph_%d" % graph, "step_%d" % step, "index.json")) as file:
-        return {(each["op"], each["side"], each["number"]): each for each in json.load(file)}
+        return {(tensor["op"], tensor["side"], tensor["number"]): tensor for tensor in json.load(file)}
 
 
 def dumped_steps(folder):
@@ -158,9 +158,9 @@ def test_the_planted_float16_overflow_is_found_and_named(tmp_path, caplog, graph
     report = json.loads(reports[0].read_text())
     assert (report["op"], report["type"]) == ("planted", kind)
     assert report["outputs"][0]["not_finite"] > 0
-    known = [each for each in report["inputs"] if each["not_finite"] == 0]
+    known = [tensor for tensor in report["inputs"] if tensor["not_finite"] == 0]
     assert known
-    assert all(low <= each["min"] <= each["max"] <= high for each in known)
+    assert all(low <= tensor["min"] <= tensor["max"] <= high for tensor in known)
     assert "overflow begins in %s 'planted'" % kind in caplog.text
 
 

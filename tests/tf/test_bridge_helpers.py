@@ -64,8 +64,8 @@ def test_twice_is_once():
 @pytest.mark.parametrize(
     ("helper", "kind", "level"),
     [
-        (config_proto.npu_graph_options, tf.GraphOptions, lambda made: made.optimizer_options.global_jit_level),
-        (config_proto.npu_optimizer_options, tf.OptimizerOptions, lambda made: made.global_jit_level),
+        (config_proto.npu_graph_options, tf.GraphOptions, lambda options: options.optimizer_options.global_jit_level),
+        (config_proto.npu_optimizer_options, tf.OptimizerOptions, lambda options: options.global_jit_level),
     ],
 )
 def test_the_smaller_helpers_turn_the_jit_off_and_nothing_else(helper, kind, level):
@@ -88,9 +88,9 @@ def test_run_config_gets_its_session_config_in_place():
     assert with_config.session_config.intra_op_parallelism_threads == 3
     assert settings(with_config.session_config) == PREPARED
     for other in (None, "config"):
-        made = config_proto.npu_run_config_init(other)
-        assert isinstance(made, tf.estimator.RunConfig)
-        assert settings(made.session_config) == PREPARED
+        config = config_proto.npu_run_config_init(other)
+        assert isinstance(config, tf.estimator.RunConfig)
+        assert settings(config.session_config) == PREPARED
 
 
 @pytest.mark.parametrize("given", [None, (), ("a hook",), "hooks"])

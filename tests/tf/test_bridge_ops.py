@@ -151,7 +151,7 @@ def test_adam_step_writes_into_variables(decay):
     v = v * v
 
     def build():
-        variables = [tf.Variable(each) for each in (v, m, w)]
+        variables = [tf.Variable(value) for value in (v, m, w)]
         constants = (0.9, 0.1, 0.99, 0.01)
         if decay is None:
             step = optimizer_steps.adam_apply_one_assign(g, *variables, 0.1, *constants, 1e-8)

@@ -126,15 +126,15 @@ def test_the_way_back_begins_at_each_sequences_end(way):
 def test_both_ways_give_the_same_results_and_gradients(monkeypatch):
     def build():
         x, layer = tf.constant(X), rnn.DynamicRNN(UNITS, tf.float32, forget_bias=1.0)
-        found = []
+        built = []
         for setting in ("auto", "on"):
             monkeypatch.setenv("NPU_SHIM_XLA", setting)
             outputs = layer(x, seq_length=LENGTHS)
             loss = tf.reduce_sum(tf.sin(outputs[0])) + tf.reduce_sum(tf.cos(outputs[2]))
-            found.append((outputs[:3], tf.gradients(loss, [x, *layer.weights])))
+            built.append((outputs[:3], tf.gradients(loss, [x, *layer.weights])))
         kinds = [op.type for op in tf.get_default_graph().get_operations()]
         assert (kinds.count("BlockLSTM"), kinds.count("LoopCond") + kinds.count("While") > 0) == (1, True)
-        return found
+        return built
 
     one, other = run(build)
     for got, expected in zip(tf.nest.flatten(one), tf.nest.flatten(other)):
@@ -186,7 +186,7 @@ def test_cell_clip_bounds_the_state(way):
 
 def numpy_gru(weights, order, reset_after, attention=None, lengths=None):
     wi, wh, bi, bh = [weight.astype(np.float64) for weight in weights]
-    h, found = np.zeros((BATCH, UNITS)), []
+    h, steps = np.zeros((BATCH, UNITS)), []
     for t in range(TIME):
         gx, gh = np.split(X[t] @ wi + bi, 3, 1), np.split(h @ wh + bh, 3, 1)
         z, r = sigmoid(gx[0] + gh[0]), sigmoid(gx[1] + gh[1])
@@ -197,8 +197,8 @@ def numpy_gru(weights, order, reset_after, attention=None, lengths=None):
         scaled = z if attention is None else (1 - attention[t][:, None]) * z
         new = (1 - scaled) * n + scaled * h
         h = new if lengths is None else np.where((t < lengths)[:, None], new, h)
-        found.append((h, h, z, r, n, part) if attention is None else (h, h, z, scaled, r, n, part))
-    return [np.stack(each) for each in zip(*found)]
+        steps.append((h, h, z, r, n, part) if attention is None else (h, h, z, scaled, r, n, part))
+    return [np.stack(values) for values in zip(*steps)]
 
 
 @pytest.mark.parametrize("order", ["zrh", "rzh"])
@@ -247,9 +247,9 @@ def test_gru_gradients_are_difference_quotients(layer, reset_after):
     directions = [RNG.randn(INPUTS, 3 * UNITS), RNG.randn(UNITS, 3 * UNITS), RNG.randn(3 * UNITS), RNG.randn(3 * UNITS)]
     with tf.Graph().as_default():
         tf.set_random_seed(1)
-        made = layer(UNITS, tf.float64, reset_after=reset_after)
-        loss = tf.reduce_sum(tf.sin(made(tf.constant(X.astype(np.float64)), *attention, seq_length=LENGTHS)[0]))
-        weights = [made.weight_input, made.weight_hidden, made.bias_input, made.bias_hidden]
+        cell = layer(UNITS, tf.float64, reset_after=reset_after)
+        loss = tf.reduce_sum(tf.sin(cell(tf.constant(X.astype(np.float64)), *attention, seq_length=LENGTHS)[0]))
+        weights = [cell.weight_input, cell.weight_hidden, cell.bias_input, cell.bias_hidden]
         slopes = [tf.reduce_sum(g * d) for g, d in zip(tf.gradients(loss, weights), directions)]
         step = tf.placeholder(tf.float64, [])
         moves = [tf.assign_add(weight, step * direction) for weight, direction in zip(weights, directions)]

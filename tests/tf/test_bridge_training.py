@@ -76,7 +76,7 @@ def test_collectives_of_one_rank():
     assert (collective(lambda: distributed.allgather(x, 1)) == x).all()
     assert (collective(lambda: distributed.reduce(x, "sum", 0)) == x).all()
     assert (collective(lambda: distributed.reduce_scatter(x, "sum", 1)) == x).all()
-    assert [each.tolist() for each in collective(lambda: distributed.broadcast([x, x + 1], 0))] == [
+    assert [array.tolist() for array in collective(lambda: distributed.broadcast([x, x + 1], 0))] == [
         x.tolist(),
         (x + 1).tolist(),
     ]
@@ -131,8 +131,8 @@ def monitored(train_hooks, steps=4):
         step = tf.train.get_or_create_global_step()
         tf.identity(step, name="step")
         train, loss = tf.assign_add(step, 1), tf.cast(step, tf.float32, name="loss") * -1.0 + 10.0
-        made = train_hooks(step, loss)
-        with tf.train.MonitoredTrainingSession(hooks=[*made, tf.train.StopAtStepHook(steps)]) as session:
+        extra_hooks = train_hooks(step, loss)
+        with tf.train.MonitoredTrainingSession(hooks=[*extra_hooks, tf.train.StopAtStepHook(steps)]) as session:
             while not session.should_stop():
                 session.run(train)
 
@@ -140,18 +140,18 @@ def monitored(train_hooks, steps=4):
 def test_output_tensor_hook_hands_over_every_n_runs_and_at_the_end():
     seen = []
     monitored(lambda step, loss: [hooks.NPUOutputTensorHook({"loss": loss}, None, seen.append, output_every_n_steps=3)])
-    assert [len(each) for each in seen] == [3, 1]
-    assert [set(each) for part in seen for each in part] == [{"loss"}] * 4
+    assert [len(part) for part in seen] == [3, 1]
+    assert [set(fetched) for part in seen for fetched in part] == [{"loss"}] * 4
 
 
 def test_output_tensor_hook_waits_for_its_dependencies():
     ran = []
 
-    def made(step, loss):
+    def make_hooks(step, loss):
         note = tf.py_func(lambda: ran.append(1) or np.int64(0), [], tf.int64)
-        return [hooks.NPUOutputTensorHook({"loss": loss}, [note], lambda each: None, 0)]
+        return [hooks.NPUOutputTensorHook({"loss": loss}, [note], lambda values: None, 0)]
 
-    monitored(made)
+    monitored(make_hooks)
     assert len(ran) == 4
 
 
@@ -159,7 +159,7 @@ def test_output_tensor_hook_takes_names_and_nothing():
     seen = []
     nothing = hooks.NPUOutputTensorHook(None)
     monitored(lambda step, loss: [hooks.NPUOutputTensorHook(["loss:0"], None, seen.extend), nothing])
-    assert [list(each) for each in seen] == [["loss:0"]] * 4
+    assert [list(fetched) for fetched in seen] == [["loss:0"]] * 4
     with pytest.raises(ValueError, match="output_fn must be a function"):
         hooks.NPUOutputTensorHook({"a": "a:0"})
 

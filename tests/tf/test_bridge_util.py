@@ -95,7 +95,7 @@ def test_the_vendors_saver_saves_and_restores(tmp_path):
         npu_saver.NPUSaver(builder=npu_saver.NPUBulkSaverBuilder()).restore(session, path)
         assert session.run(x).tolist() == [1.0, 2.0]
         second = saver.save(session, str(tmp_path / "model"), global_step=2)
-    assert [tf.train.checkpoint_exists(each) for each in (path, second)] == [False, True]
+    assert [tf.train.checkpoint_exists(prefix) for prefix in (path, second)] == [False, True]
 
 
 def test_a_decorated_session_prepares_its_config():
@@ -133,9 +133,9 @@ def test_keras_dropout_and_prelu_are_keras_own():
 def test_ops_that_only_mark_something_run():
     with tf.Graph().as_default(), tf.Session() as session:
         x = tf.get_variable("x", initializer=2.0)
-        made = [resources.IterationOp(), resources.initialize_system(), resources.shutdown_system("end")]
-        assert [op.name for op in made] == ["IterationOp", "initialize_system", "end"]
-        session.run([resources.variable_initializer_in_host([x]), *made])
+        markers = [resources.IterationOp(), resources.initialize_system(), resources.shutdown_system("end")]
+        assert [op.name for op in markers] == ["IterationOp", "initialize_system", "end"]
+        session.run([resources.variable_initializer_in_host([x]), *markers])
         assert resources.npu_compile(session, x, [x]) is None
         assert session.run(x) == 2.0
 
@@ -174,13 +174,13 @@ def test_a_flag_that_waits_for_nothing_is_an_error():
 
 def dataset(transformation):
     with tf.Graph().as_default(), tf.Session() as session:
-        made = tf.data.Dataset.range(5).apply(transformation)
-        element, found = tf.data.make_one_shot_iterator(made).get_next(), []
+        transformed = tf.data.Dataset.range(5).apply(transformation)
+        element, elements = tf.data.make_one_shot_iterator(transformed).get_next(), []
         while True:
             try:
-                found.append(session.run(element).tolist())
+                elements.append(session.run(element).tolist())
             except tf.errors.OutOfRangeError:
-                return found
+                return elements
 
 
 def test_dataset_transformations():
@@ -261,7 +261,7 @@ def test_deformable_convolution_and_its_gradients(stride, dilation, groups):
     with tf.Graph().as_default():
         image, kernel, moves = tf.constant(x), tf.constant(weights), tf.placeholder_with_default(offsets, offsets.shape)
         y = deformable.deformable_conv2d(image, kernel, moves, **arguments)
-        turned = [tf.transpose(each, [0, 3, 1, 2]) for each in (image, moves)]
+        turned = [tf.transpose(image, [0, 3, 1, 2]) for image in (image, moves)]
         swapped = {key: [v[0], v[3], v[1], v[2]] for key, v in arguments.items() if key in ("strides", "dilations")}
         nchw = deformable.deformable_conv2d(
             turned[0], kernel, turned[1], data_format="NCHW", **{**arguments, **swapped}

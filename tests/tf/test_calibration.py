@@ -65,7 +65,7 @@ def test_ranges_are_those_of_numpy_exactly(group, monkeypatch):
             one = hook.ranges[name]
             assert one.steps == steps if group == 64 else 1 <= one.steps < steps
             if group == 64:
-                assert measured(one) == expected([each[number] for each in fetched[:steps]])
+                assert measured(one) == expected([values[number] for values in fetched[:steps]])
     groups = -(-len(hook.ranges) // group)
     assert min(one.steps for one in hook.ranges.values()) == steps // groups
     assert hook.ranges["odd:0"].first_nonfinite == 1 or group == 3
@@ -83,14 +83,14 @@ def test_one_op_of_the_hook_measures_in_place_of_ordinary_ones(patched, count):
     values[-len(ODD) :] = ODD[:count]
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [None], "x")
-        made = tf.identity(measures.of(x, measures.limits()))
+        measured_op = tf.identity(measures.of(x, measures.limits()))
         with tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
-            ran = sessions.Ran(session, made, {x: values})
+            ran = sessions.Ran(session, measured_op, {x: values})
         assert [node.op for node in ran.nodes].count(measures.OP) == 1
         assert not {"Abs", "Max", "Min", "IsFinite"} & {node.op for node in ran.nodes}
     actual = ran.values
     if count:
-        assert actual.tolist() == [float(each) for each in expected([values])]
+        assert actual.tolist() == [float(number) for number in expected([values])]
     else:
         assert actual.tolist() == [0.0, np.inf, 0, 0, 0, 0]
 
@@ -104,8 +104,8 @@ def test_a_tensor_whose_static_shape_is_not_its_own(patched, ours):
         train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(y - 1.0)))
         with tf.Session(config=sessions.config(precision_mode="allow_mix_precision") if ours else None) as session:
             session.run(tf.global_variables_initializer())
-            made = npu_shim.calibrate(session, train, steps=2)
-    assert [name for name in made.ranges if "FusedBatchNormGradV3:3" in name]
+            calibrated = npu_shim.calibrate(session, train, steps=2)
+    assert [name for name in calibrated.ranges if "FusedBatchNormGradV3:3" in name]
 
 
 def test_ordinary_ops_that_grappler_has_changed_stay():
@@ -171,8 +171,8 @@ def test_the_automatic_loss_scale_of_a_step_is_found(scale):
         automatic.uninstall()
         other = tf.constant(3.0)
         session.run(tf.global_variables_initializer())
-        found = training.loss_scale(dump.upstream(graph, [train], ()))
-        assert session.run(found) == (2.0**15 if scale == "auto" else scale)
+        read = training.loss_scale(dump.upstream(graph, [train], ()))
+        assert session.run(read) == (2.0**15 if scale == "auto" else scale)
         assert training.loss_scale(dump.upstream(graph, [other.op], ())) is None
 
 
@@ -215,10 +215,10 @@ def test_calibrate_runs_the_steps_of_a_session(several):
         train, names = build()
         session.run(tf.global_variables_initializer())
         given = (feeds(step) for step in range(3)) if several else feeds(0)
-        made = npu_shim.calibrate(session, [train, "loss:0"], given, **({} if several else {"steps": 4}))
-        assert set(names) <= set(made.ranges)
-        assert {one.steps for one in made.ranges.values()} == {3 if several else 4}
-        assert made.as_text().startswith("%d steps, " % (3 if several else 4))
+        calibrated = npu_shim.calibrate(session, [train, "loss:0"], given, **({} if several else {"steps": 4}))
+        assert set(names) <= set(calibrated.ranges)
+        assert {one.steps for one in calibrated.ranges.values()} == {3 if several else 4}
+        assert calibrated.as_text().startswith("%d steps, " % (3 if several else 4))
 
 
 @pytest.mark.parametrize(("fetches", "given", "steps", "said"), [

@@ -105,8 +105,8 @@ def on_a_gpu(x):
 
 
 def by_xla(x):
-    made = tf.nn.max_pool2d(x, 2, 2, "SAME", "NCHW")
-    made.op._set_attr("_xla_compile_id", tf.AttrValue(s=b"0"))
+    pooled = tf.nn.max_pool2d(x, 2, 2, "SAME", "NCHW")
+    pooled.op._set_attr("_xla_compile_id", tf.AttrValue(s=b"0"))
 
 
 IMPORTS = """

@@ -52,17 +52,17 @@ def test_every_problem_of_every_kind_at_once(tmp_path):
         dump_data="sta", modify_mixlist=str(tmp_path / "absent.json"), customize_dtypes=str(custom),
         npu_shim_ops_info_dir=str(tmp_path / "nowhere"),
     )  # fmt: skip
-    found = problems(config)
-    assert [text.split(": ")[0] for text in found] == [
+    told = problems(config)
+    assert [text.split(": ")[0] for text in told] == [
         "precison_mode", "precision_mode", "precision_mode_v2", "dump_step", "dump_data", "ops_info_dir",
         "modify_mixlist", "customize_dtypes", "customize_dtypes",
     ]  # fmt: skip
-    assert found[0] == "precison_mode: unknown key, ignored (did you mean 'precision_mode'?)"
-    assert "(did you mean 'force_fp32'?)" in found[1]
-    assert found[3] == "dump_step: written to field 'b', expected field 's'"
-    assert "(did you mean 'stats'?)" in found[4]
-    assert "line 1" in found[7]
-    assert "line 2" in found[8]
+    assert told[0] == "precison_mode: unknown key, ignored (did you mean 'precision_mode'?)"
+    assert "(did you mean 'force_fp32'?)" in told[1]
+    assert told[3] == "dump_step: written to field 'b', expected field 's'"
+    assert "(did you mean 'stats'?)" in told[4]
+    assert "line 1" in told[7]
+    assert "line 2" in told[8]
 
 
 def test_a_path_in_the_wrong_field_is_no_empty_path():
@@ -75,8 +75,8 @@ def test_a_path_in_the_wrong_field_is_no_empty_path():
 def test_a_mode_that_cannot_be_read_is_one_mistake(tmp_path):
     path = tmp_path / "m.json"
     path.write_text("{}")
-    found = problems(sessions.config(precision_mode=True, modify_mixlist=str(path)))
-    assert found == ("precision_mode: written to field 'b', expected field 's'",)
+    told = problems(sessions.config(precision_mode=True, modify_mixlist=str(path)))
+    assert told == ("precision_mode: written to field 'b', expected field 's'",)
 
 
 @pytest.mark.parametrize(
@@ -191,20 +191,20 @@ def test_check_of_files_that_cannot_be_read(capsys, tmp_path, text, words):
 
 def test_a_level_on_a_config_proto_is_a_copy():
     config = tf.ConfigProto(allow_soft_placement=True)
-    made = npu_shim.amp_level("O2", config)
+    at_level = npu_shim.amp_level("O2", config)
     assert config == tf.ConfigProto(allow_soft_placement=True)
-    assert made.allow_soft_placement
-    assert config_proto.read(made) == {"npu_shim_amp_level": "O2", "precision_mode": MIX}
+    assert at_level.allow_soft_placement
+    assert config_proto.read(at_level) == {"npu_shim_amp_level": "O2", "precision_mode": MIX}
     brain = npu_shim.amp_level("O1", config, dtype=tf.bfloat16)
     assert config_proto.read(brain)["precision_mode"] == "allow_mix_precision_bf16"
     kept = npu_shim.amp_level("O2", sessions.config(use_off_line=True))
     assert len(kept.graph_options.rewrite_options.custom_optimizers) == 1
     assert config_proto.read(kept)["use_off_line"] is True
     # twice the same is the same, and other levels contradict it
-    assert npu_shim.amp_level("O2", made) == made
+    assert npu_shim.amp_level("O2", at_level) == at_level
     for call in (
-        lambda: npu_shim.amp_level("O1", made),
-        lambda: npu_shim.custom_mixed_precision(made, white_list=[]),
+        lambda: npu_shim.amp_level("O1", at_level),
+        lambda: npu_shim.custom_mixed_precision(at_level, white_list=[]),
         lambda: npu_shim.amp_level("O2", sessions.config(precision_mode="force_fp16")),
         lambda: npu_shim.amp_level("O2", sessions.config(precision_mode_v2="mixed_float16")),
     ):
@@ -214,13 +214,13 @@ def test_a_level_on_a_config_proto_is_a_copy():
 
 def test_a_level_on_a_run_config_is_a_copy():
     config = NPURunConfig(model_dir="there", iterations_per_loop=3)
-    made = npu_shim.amp_level("O2", config)
-    assert isinstance(made, NPURunConfig)
-    assert (made.model_dir, made.iterations_per_loop) == ("there", 3)
-    values = config_proto.read(session_config_of(made))
+    at_level = npu_shim.amp_level("O2", config)
+    assert isinstance(at_level, NPURunConfig)
+    assert (at_level.model_dir, at_level.iterations_per_loop) == ("there", 3)
+    values = config_proto.read(session_config_of(at_level))
     assert (values["npu_shim_amp_level"], values["precision_mode"]) == ("O2", MIX)
     assert "npu_shim_amp_level" not in config_proto.read(session_config_of(config))
-    assert npu_shim.check_config(made) == ()
+    assert npu_shim.check_config(at_level) == ()
     with pytest.raises(ConfigError, match="the config has precision_mode 'force_fp16' already"):
         npu_shim.amp_level("O2", NPURunConfig(precision_mode="force_fp16"))
     with pytest.raises(ConfigError, match="config must be a ConfigProto, an NPURunConfig or None, got int"):

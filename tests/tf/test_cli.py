@@ -128,15 +128,15 @@ def test_bad_input_is_one_line_and_exit_status_2(graph, capsys, tmp_path, case):
 
 @pytest.mark.slow
 def test_two_hash_seeds_give_the_same_bytes(graph, tmp_path):
-    made = []
+    outputs = []
     for seed in ("1", "2"):
         out, plan = tmp_path / (seed + ".pb"), tmp_path / (seed + ".json")
         argv = ("plan", graph, "--fetches", "loss", *MIX, "--write", out, "--json", plan)
         assert run(*argv, PYTHONHASHSEED=seed)[0] == 0
         values = json.loads(plan.read_text())
         del values["summary"]["seconds"]
-        made.append((out.read_bytes(), values))
-    assert made[0] == made[1]
+        outputs.append((out.read_bytes(), values))
+    assert outputs[0] == outputs[1]
 
 
 SCRIPT = """

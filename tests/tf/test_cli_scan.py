@@ -176,12 +176,12 @@ needs_slim = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("scripts")
+    root = tmp_path_factory.mktemp("scripts")
     for name, files in TREES.items():
-        (made / name).mkdir()
+        (root / name).mkdir()
         for file, text in files.items():
-            (made / name / file).write_text(text)
-    return made
+            (root / name / file).write_text(text)
+    return root
 
 
 @pytest.fixture(scope="module")

@@ -22,19 +22,19 @@ def stops():
 
 def entered(run):
     """The files of this repository that a function enters, in order."""
-    found = []
+    files = []
 
     def note(frame, event, _):
         path = pathlib.Path(frame.f_code.co_filename)
-        if event == "call" and ROOT in path.parents and path.resolve() not in found:
-            found.append(path.resolve())  # rewriter/ is imported through a link
+        if event == "call" and ROOT in path.parents and path.resolve() not in files:
+            files.append(path.resolve())  # rewriter/ is imported through a link
 
     sys.setprofile(note)
     try:
         run()
     finally:
         sys.setprofile(None)
-    return [path.relative_to(ROOT).as_posix() for path in found]
+    return [path.relative_to(ROOT).as_posix() for path in files]
 
 
 def test_the_way_is_the_one_that_is_gone(patched_session):

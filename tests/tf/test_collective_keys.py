@@ -44,8 +44,8 @@ def collectives(labels):
 
 def test_labels_on_one_block_are_named_where_ranks_build_them_in_other_orders(colliding):
     ours, again, theirs = collectives(colliding), collectives(colliding), collectives(colliding[::-1])
-    assert {our.node: our.instance for our in ours} == {each.node: each.instance for each in again}
-    assert len({each.instance for each in ours}) == 2
+    assert {our.node: our.instance for our in ours} == {collective.node: collective.instance for collective in again}
+    assert len({collective.instance for collective in ours}) == 2
     assert difference(ours, again, "here", "there") is None
     said = difference(ours, theirs, "here", "there")
     for label in colliding:
@@ -90,10 +90,10 @@ def test_two_ranks_compare_labels_before_they_sum(tmp_path, order, said):
     line = "RANK_SIZE=2 RANK_ID=%d NPU_SHIM_HOSTS=%s CUDA_VISIBLE_DEVICES= python script.py %s"
     with forked.server(300) as together:
         ended = together([(line % (rank, hosts, order), tmp_path) for rank in range(2)])
-    for each in ended:
-        assert said in each.output, each.output
+    for process in ended:
+        assert said in process.output, process.output
         if order == "swapped":
-            assert each.output.count("labelled") >= 2, each.output
+            assert process.output.count("labelled") >= 2, process.output
 
 
 def test_fused_calls_that_hash_alike_have_keys_of_their_own(monkeypatch):
@@ -104,8 +104,8 @@ def test_fused_calls_that_hash_alike_have_keys_of_their_own(monkeypatch):
             call_fusion.mark(cluster_sum(name), 2, fusion_id)
         for _ in range(2):  # the same graph again has the same keys
             done = graphs.after(call_fusion.fuse, graph.as_graph_def())
-            found = [node.attr["instance_key"].i for node in done.node if node.op == "CollectiveReduce"]
-            assert len(found) == len(set(found)) == 2
+            keys_of = [node.attr["instance_key"].i for node in done.node if node.op == "CollectiveReduce"]
+            assert len(keys_of) == len(set(keys_of)) == 2
 
 
 def cluster_sum(name):

@@ -56,8 +56,8 @@ def test_the_remapper_is_off_where_a_variance_is_or_may_come(graph):
     assert remapper.without_remapper(graph, None) is None
     tf.rsqrt(variance)
     given = tf.ConfigProto(allow_soft_placement=True)
-    made = remapper.without_remapper(graph, given)
-    assert (remapping(made), made.allow_soft_placement, remapping(given)) == (off, True, 0)
+    changed = remapper.without_remapper(graph, given)
+    assert (remapping(changed), changed.allow_soft_placement, remapping(given)) == (off, True, 0)
 
 
 def test_what_a_script_asks_of_the_remapper_stays(graph):

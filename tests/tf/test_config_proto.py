@@ -91,9 +91,9 @@ def test_of_several_entries_the_last_value_of_an_option_holds():
     expected = {"precision_mode": "allow_mix_precision", "job": "one"}
     assert config_proto.read(config) == expected
     for_session = config_proto.for_session(config, {"precision_mode": "force_fp32"})  # holds where the script says none
-    for made in (for_session, config_proto.with_values(config, {})):
-        assert [entry.name for entry in made.graph_options.rewrite_options.custom_optimizers] == ["NpuOptimizer"]
-        assert config_proto.read(made) == expected
+    for completed in (for_session, config_proto.with_values(config, {})):
+        assert [entry.name for entry in completed.graph_options.rewrite_options.custom_optimizers] == ["NpuOptimizer"]
+        assert config_proto.read(completed) == expected
     assert config_proto.read(config_proto.with_values(config, {"job": "two"})) == {**expected, "job": "two"}
     assert config.SerializeToString(deterministic=True) == before
 
@@ -109,9 +109,9 @@ def test_npu_config_proto_returns_the_same_object_or_a_new_one():
     assert config_proto.npu_config_proto(config) is config
     assert config.inter_op_parallelism_threads == 3
     for other in (None, "text", {"allow_soft_placement": False}):
-        made = config_proto.npu_config_proto(config_proto=other)
-        assert isinstance(made, tf.ConfigProto)
-        assert config_proto.find_npu_optimizer(made) is not None
+        completed = config_proto.npu_config_proto(config_proto=other)
+        assert isinstance(completed, tf.ConfigProto)
+        assert config_proto.find_npu_optimizer(completed) is not None
 
 
 def test_npu_graph_and_optimizer_options_only_turn_the_jit_off():
@@ -135,9 +135,9 @@ def test_npu_run_config_init():
     assert run_config.session_config is session_config
     assert config_proto.find_npu_optimizer(session_config) is not None
     for other in (None, "text"):
-        made = config_proto.npu_run_config_init(other)
-        assert type(made) is tf.estimator.RunConfig
-        assert config_proto.find_npu_optimizer(made.session_config) is not None
+        completed = config_proto.npu_run_config_init(other)
+        assert type(completed) is tf.estimator.RunConfig
+        assert config_proto.find_npu_optimizer(completed.session_config) is not None
 
 
 def test_read():

@@ -55,9 +55,9 @@ def here(target):
 
 @pytest.mark.skipif(not hasattr(tf, "estimator"), reason="this TensorFlow comes without Estimator")
 def test_every_row_is_found():
-    found = [(module, name) for module, name, target in ROWS if not target.startswith("!") and here(target)]
-    assert len(found) > 600
-    for module, name in found:
+    reachable = [(module, name) for module, name, target in ROWS if not target.startswith("!") and here(target)]
+    assert len(reachable) > 600
+    for module, name in reachable:
         path = module + "." + name
         assert names.resolve("tf.contrib." + path), path
         assert faces.get(path) is not None, path
@@ -85,7 +85,7 @@ def test_parameters_are_those_of_tensorflow_1():
         ours = inspect.signature(tf_decorator.unwrap(names.load(target))[1]).parameters.values()
         known = [our.name for our in ours if our.kind not in (our.VAR_POSITIONAL, our.VAR_KEYWORD)]
         wanted = [word.partition("=")[0] for word in text.split()]
-        open_ended = any(each.kind is each.VAR_KEYWORD for each in ours)
+        open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in ours)
         if known[: len(wanted)] != wanted and not open_ended:
             told.append("%s(%s): %s, expected %s" % (path, target, known, wanted))
     assert not told, "\n".join(told)
@@ -245,8 +245,8 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(penalty):
         grown = length - 1 if end in sequence else length
         scores[sequence[:length]] = (score / ((5 + grown) / 6) ** penalty, score)
     best = max(scores, key=lambda s: scores[s][0])
-    found = tuple(ids[0, :, 0])[: len(best)]
-    assert found == best
+    decoded = tuple(ids[0, :, 0])[: len(best)]
+    assert decoded == best
     close(log_probs[0, 0], scores[best][1])
 
 

@@ -113,11 +113,11 @@ def test_summaries_are_written_when_recording_is_on(tmp_path):
                 session.run(tf.assign_add(step, 1))
             session.run(writer.close())
     (file,) = tmp_path.iterdir()
-    found = {}
+    summaries = {}
     for event in tf.train.summary_iterator(str(file)):
         for value in event.summary.value:
-            found.setdefault(value.tag, []).append((event.step, value.simple_value))
-    assert found == {"loss": [(i, 2.5) for i in range(4)], "even": [(0, 0.0), (2, 2.0)]}
+            summaries.setdefault(value.tag, []).append((event.step, value.simple_value))
+    assert summaries == {"loss": [(i, 2.5) for i in range(4)], "even": [(0, 0.0), (2, 2.0)]}
 
 
 def test_images():
@@ -228,12 +228,12 @@ def test_kmeans_finds_the_centers_of_three_heaps():
             session.run(init, {x: points})
             for _ in range(5):
                 session.run(train, {x: points})
-            (found,), (far,) = session.run([index, scores], {x: points})
+            (nearest,), (far,) = session.run([index, scores], {x: points})
             [learned] = session.run([v for v in tf.global_variables() if v.op.name == "clusters"])
-    assert len({tuple(found[n::3].tolist()) for n in range(3)}) == 3
-    assert all(len(set(found[n::3])) == 1 for n in range(3))
+    assert len({tuple(nearest[n::3].tolist()) for n in range(3)}) == 3
+    assert all(len(set(nearest[n::3])) == 1 for n in range(3))
     means = [points[n::3].mean(0) for n in range(3)]
-    np.testing.assert_allclose(learned[found[:3]], means, rtol=1e-5)
+    np.testing.assert_allclose(learned[nearest[:3]], means, rtol=1e-5)
     np.testing.assert_allclose(far, np.square(points - np.float32(means)[np.arange(90) % 3]).sum(1), rtol=1e-3)
 
 

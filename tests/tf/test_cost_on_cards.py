@@ -43,9 +43,9 @@ def test_the_largest_batch_where_memory_is_no_line():
         return min(taken, 24.9) if taken < 40 else taken
 
     tried = []
-    found = largest(lambda batch: tried.append(batch) or peak(batch), 25)
-    assert peak(found) <= 25
-    assert any(found < batch <= found + max(1, found // CLOSE) and peak(batch) > 25 for batch in tried)
+    batch_size = largest(lambda batch: tried.append(batch) or peak(batch), 25)
+    assert peak(batch_size) <= 25
+    assert any(batch_size < batch <= batch_size + max(1, batch_size // CLOSE) and peak(batch) > 25 for batch in tried)
     assert len(tried) < 20
 
 
@@ -204,12 +204,12 @@ def test_five_steps_cost_what_a_hand_counts(plugin, tmp_path, step, options, mov
     x = graph.get_tensor_by_name("x:0")
     folder, card = str(tmp_path / "step"), cards.card("h100")
     cost.write_form(folder, Source.of(graph), [fetch], {x.name: x.shape.as_list()}, **options)
-    found = card_report.of_compiled("step", compiling.compiled(folder, card, plugin), card)
-    assert found.moved == pytest.approx(moved, rel=0.02)
-    assert found.peak == pytest.approx(peak, rel=0.02)
-    assert found.temporary == pytest.approx(temporary, rel=0.02, abs=KB)
-    assert not found.over
-    assert not found.notes
+    reported = card_report.of_compiled("step", compiling.compiled(folder, card, plugin), card)
+    assert reported.moved == pytest.approx(moved, rel=0.02)
+    assert reported.peak == pytest.approx(peak, rel=0.02)
+    assert reported.temporary == pytest.approx(temporary, rel=0.02, abs=KB)
+    assert not reported.over
+    assert not reported.notes
 
 
 def test_a_card_that_takes_the_target_and_a_step_that_does_not_fit(plugin, files, capsys):

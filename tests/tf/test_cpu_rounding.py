@@ -168,7 +168,7 @@ def mixture():
     normed = tf.nn.fused_batch_norm(tf.reshape(looped, [1, 4, 4, 1]), [1.0], [0.0])
     turned = tf.transpose(tf.concat([looped, tf.nn.softmax(product)], 0))
     mixed = tf.where(tf.greater(product, 0.0), looped, x)
-    sums = [tf.reduce_sum(each * 0.5) for each in (*normed, turned, mixed)]
+    sums = [tf.reduce_sum(value * 0.5) for value in (*normed, turned, mixed)]
     return tf.add_n([*sums, tf.reduce_sum(tf.matmul(mixed, tf.reshape(normed[0], [4, 4])))])
 
 
@@ -243,8 +243,8 @@ def test_a_weight_is_rounded_outside_of_its_loop():
     def loop():
         x = tf.placeholder(tf.float32, [8, 16], "x")
         w = tf.placeholder(tf.float32, [16, 16], "w")
-        made = tf.while_loop(lambda i, _: i < 5, lambda i, h: (i + 1, tf.nn.tanh(tf.matmul(h, w))), (0, tf.tanh(x)))
-        return tf.reduce_sum(made[1])
+        looped = tf.while_loop(lambda i, _: i < 5, lambda i, h: (i + 1, tf.nn.tanh(tf.matmul(h, w))), (0, tf.tanh(x)))
+        return tf.reduce_sum(looped[1])
 
     with sessions.control_flow(1):
         graph_def, done, plan = products(loop, ["x:0", "w:0"])

@@ -106,9 +106,9 @@ def test_exported_and_run_under_jax(tmp_path, monkeypatch):
     ran = iter(differential.under_jax(folders, steps, INTERPRETER))
 
     def result(step, given):
-        found = next(ran)
-        if isinstance(found, str):
-            raise RuntimeError(found)
-        return found
+        ended = next(ran)
+        if isinstance(ended, str):
+            raise RuntimeError(ended)
+        return ended
 
     check(result, COUNT)

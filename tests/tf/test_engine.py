@@ -647,9 +647,9 @@ def test_labels_that_a_sampler_has_drawn_cost_no_program_of_their_own():
             losses[kind] = []
             for _ in range(6):
                 feed = {x: draw.randn(8, 6), labels: draw.randint(0, 20, [8, 1])}
-                value, _, found = session.run([loss, train, hits.outputs[0]], feed)
+                value, _, positions = session.run([loss, train, hits.outputs[0]], feed)
                 losses[kind].append(value)
-                counts.add(len(found))
+                counts.add(len(positions))
             if kind == "pjrt":
                 assert len(steps_of(session)) == 1
                 assert programs_of(session) == 1

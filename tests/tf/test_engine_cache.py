@@ -54,7 +54,7 @@ def stepped(**asked):
         built(), ["loss:0", "train"], ["x", "y"], initializer="init", engine="pjrt", iterations_per_loop=2,
         precision_mode="allow_mix_precision", profile="gpu", **asked,
     )  # fmt: skip
-    return [float(step({name: np.stack([each] * 2) for name, each in FEEDS.items()})[0]) for _ in range(2)]
+    return [float(step({name: np.stack([value] * 2) for name, value in FEEDS.items()})[0]) for _ in range(2)]
 
 
 @pytest.fixture

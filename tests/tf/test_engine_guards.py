@@ -33,7 +33,7 @@ def config(kind):
 
 def told(kind, step, feeds):
     """(for each run whether the assertion fired, and the variables behind it; how many runs were taken)."""
-    found = []
+    states = []
     with sessions.started(config=config(kind)) as session:
         for fed in feeds:
             try:
@@ -41,9 +41,9 @@ def told(kind, step, feeds):
                 fired = False
             except tf.errors.InvalidArgumentError as error:
                 fired = "assertion failed" in str(error) or "is wrong" in str(error)
-            found.append((fired, session.run(tf.global_variables())))
+            states.append((fired, session.run(tf.global_variables())))
         known = vars(session)[engine.ENGINE].known.values() if kind == "pjrt" else ()
-        return found, sum(run.step is not None for run in known)
+        return states, sum(run.step is not None for run in known)
 
 
 def require_same(step, feeds, count=1):
@@ -210,9 +210,9 @@ def test_a_slice_beyond_the_end_has_the_rows_that_there_are(name):
 
     def losses(kind):
         with sessions.started(config=config(kind)) as session:
-            found = [session.run([loss, step], {x: rows, chosen: np.arange(8) < n})[0] for n in (1, 3, 6, 8)]
+            lost = [session.run([loss, step], {x: rows, chosen: np.arange(8) < n})[0] for n in (1, 3, 6, 8)]
             known = vars(session)[engine.ENGINE].known.values() if kind == "pjrt" else ()
-            return found, sum(run.step is not None for run in known)
+            return lost, sum(run.step is not None for run in known)
 
     (wanted, _), (actual, taken) = losses("session"), losses("pjrt")
     np.testing.assert_allclose(actual, wanted, rtol=1e-5)

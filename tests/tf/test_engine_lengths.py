@@ -126,8 +126,8 @@ def test_a_loop_in_a_tf_cond_has_a_program_for_each_side_that_is_fed():
             with tf.Session(config=config) as session:
                 session.run(tf.global_variables_initializer())
                 fed = [{x: [[1.0, 0.5, 0.25], [0.5, 0.2, 0.1]], p: value} for value in (True, False, True)]
-                for each in fed:
-                    session.run(train, each)
+                for feed in fed:
+                    session.run(train, feed)
                 return session.run(w), session
 
     weights, _ = trained("session")

@@ -35,8 +35,8 @@ def dataset(count, sizes=(ROWS,)):
     """Batches of (x, y) whose numbers of rows go round `sizes`."""
     rng = np.random.RandomState(0)
     data = [rng.randn(sizes[number % len(sizes)], 6).astype("f") for number in range(count)]
-    made = tf.data.Dataset.from_generator(lambda: iter(data), tf.float32, [None, 6])
-    return made.map(lambda x: (x, tf.cast(tf.reduce_sum(x, 1) > 0, tf.int32)))
+    rows = tf.data.Dataset.from_generator(lambda: iter(data), tf.float32, [None, 6])
+    return rows.map(lambda x: (x, tf.cast(tf.reduce_sum(x, 1) > 0, tf.int32)))
 
 
 def network(x, y, convolution=False):
@@ -54,17 +54,17 @@ def network(x, y, convolution=False):
 
 def trained(kind, fetches, train, per_loop, runs, init):
     """(results of the runs, the last one perhaps the error that ended them; values of the variables)."""
-    found = []
+    outcomes = []
     with tf.Session(config=config(kind)) as session:
         session.run(init)
         looped = iterations.set_iteration_per_loop(session, train, per_loop)
         for _ in range(runs):
             try:
-                found.append(session.run([looped, *fetches])[1:])
+                outcomes.append(session.run([looped, *fetches])[1:])
             except tf.errors.OutOfRangeError as error:
-                found.append(type(error))
+                outcomes.append(type(error))
                 break
-        return found, session.run(tf.global_variables())
+        return outcomes, session.run(tf.global_variables())
 
 
 def compare(fetches, train, per_loop, runs, init):
@@ -136,7 +136,7 @@ def test_feeds_are_each_step_s_and_what_is_fetched_besides_is_the_last_step_s():
 
 
 def noted(seen, value):
-    return tf.py_func(lambda each: seen.append(1) or each, [value], tf.float32)
+    return tf.py_func(lambda value_of: seen.append(1) or value_of, [value], tf.float32)
 
 
 @pytest.mark.parametrize(

@@ -206,9 +206,9 @@ def test_two_networks_with_an_optimizer_each_and_savers_from_either_side(mode, t
 
     def train(session, path, feeds, out):
         saver.restore(session, str(tmp_path / path))
-        found = [[session.run(pair, fed)[0] for pair in zip(losses, trains)] for fed in feeds]
+        trained = [[session.run(pair, fed)[0] for pair in zip(losses, trains)] for fed in feeds]
         saver.save(session, str(tmp_path / out))
-        return found
+        return trained
 
     with sessions.started(config=config(mode, "session")) as session:
         saver.save(session, str(tmp_path / "start"))

@@ -283,7 +283,7 @@ def test_two_sessions_train_in_two_threads():
         except Exception as error:
             problems.append(error)
 
-    threads = [threading.Thread(target=trains, args=each) for each in zip(opened_ones, (40, 25))]
+    threads = [threading.Thread(target=trains, args=arguments) for arguments in zip(opened_ones, (40, 25))]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -225,15 +225,15 @@ def test_model_dir(tmp_path, monkeypatch):
     assert NPUEstimator(model_fn, model_dir="a", config=NPURunConfig(model_dir="a"), params={}).model_dir == "a"
     random.seed(3)
     expected = random.Random(3).random()
-    made = NPUEstimator(model_fn, config=NPURunConfig(), params={}).model_dir
+    folder = NPUEstimator(model_fn, config=NPURunConfig(), params={}).model_dir
     assert random.random() == expected
-    assert os.listdir(str(tmp_path)) == [os.path.basename(made)]
-    assert os.path.basename(made).startswith("model_dir_")
-    assert len(os.path.basename(made)) == len("model_dir_") + 10
+    assert os.listdir(str(tmp_path)) == [os.path.basename(folder)]
+    assert os.path.basename(folder).startswith("model_dir_")
+    assert len(os.path.basename(folder)) == len("model_dir_") + 10
 
 
 def test_signatures():
-    assert [(each.name, each.default) for each in inspect.signature(NPUEstimator).parameters.values()] == [
+    assert [(arg.name, arg.default) for arg in inspect.signature(NPUEstimator).parameters.values()] == [
         ("model_fn", None), ("model_dir", None), ("config", None), ("params", None), ("job_start_file", ""),
         ("warm_start_from", None),
     ]  # fmt: skip
@@ -311,15 +311,15 @@ def test_the_users_entry_is_completed_and_given_options_win():
     entry.parameter_map["hcom_parallel"].b = False
     entry.parameter_map["dump_mode"].s = b"input"
     dump = DumpConfig(dump_mode="all")
-    made = session_config_of(
+    config = session_config_of(
         NPURunConfig(session_config=session_config, precision_mode="force_fp16", dump_config=dump)
     )
-    values = parameter_map(made)
+    values = parameter_map(config)
     assert values["precision_mode"] == "force_fp16"
     assert values["modify_mixlist"] == "list.json"
     assert values["hcom_parallel"] is False
     assert values["dump_mode"] == "all"
-    assert len(made.graph_options.rewrite_options.custom_optimizers) == 2
+    assert len(config.graph_options.rewrite_options.custom_optimizers) == 2
     assert dict(entry.parameter_map)["precision_mode"].s == b"force_fp32"
     assert len(entry.parameter_map) == 4
 

@@ -184,7 +184,7 @@ class TestThreads:
     def test_two_sessions_in_two_threads(self):
         """Each is rewritten by its own mode, at the same time, and Python's collector is on again afterwards."""
         modes = {MIX: "float16", "force_fp32": "float32"}
-        found, start = {}, threading.Barrier(len(modes))
+        dtype_of, start = {}, threading.Barrier(len(modes))
 
         def train(mode):
             with tf.Graph().as_default():
@@ -194,14 +194,14 @@ class TestThreads:
                     y = tf.matmul(y, tf.random_uniform([4, 4]))
                 with tf.Session(config=sessions.config(precision_mode=mode)) as session:
                     start.wait()
-                    found[mode] = set(sessions.Ran(session, y, {x: ROW}).dtypes("MatMul").values())
+                    dtype_of[mode] = set(sessions.Ran(session, y, {x: ROW}).dtypes("MatMul").values())
 
         threads = [threading.Thread(target=train, args=(mode,)) for mode in modes]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert found == {mode: {dtype} for mode, dtype in modes.items()}
+        assert dtype_of == {mode: {dtype} for mode, dtype in modes.items()}
 
     @pytest.mark.parametrize("was_on", [True, False])
     def test_the_collector_is_as_it_was_when_the_last_thread_has_finished(self, was_on, monkeypatch):

@@ -73,9 +73,9 @@ def test_a_constant_is_written_in_low_precision_with_the_bits_of_a_cast(mode, dt
         cast = tf.cast(tf.constant(value), dtype)
         # the sum by TensorFlow too: numpy's arithmetic on bfloat16 is not that of TensorFlow 1.15
         expected, total = session.run([cast, tf.cast(tf.cast(tf.eye(4), dtype) + cast, tf.float32)])
-    made = tf.make_ndarray(low.attr["value"].tensor)
-    assert made.shape == expected.shape
-    assert made.tobytes() == expected.tobytes()
+    array = tf.make_ndarray(low.attr["value"].tensor)
+    assert array.shape == expected.shape
+    assert array.tobytes() == expected.tobytes()
     [cast] = [cast for cast in plan.casts if cast.tensor == "c"]
     assert cast.folded
     np.testing.assert_array_equal(out, total)

@@ -323,9 +323,9 @@ def test_attributes_that_exchange_functions_of_one_signature_do_not_go_to_a_new_
 
     done = Case(call, change=name_api).agrees(16)
     [node] = done.calls("PartitionedCall")
-    made = done.function(node.attr["f"].func.name)
-    assert "api_implements" not in made.attr
-    assert made.attr["noinline"].b
+    function = done.function(node.attr["f"].func.name)
+    assert "api_implements" not in function.attr
+    assert function.attr["noinline"].b
 
 
 def test_the_order_of_nodes_functions_and_bodies_does_not_matter():
@@ -339,8 +339,8 @@ def test_the_order_of_nodes_functions_and_bodies_does_not_matter():
         repeated.extend(shuffled)
     again, _ = done.rewrite(other)
     assert again.node == done.rewritten.node
-    made = {f.signature.name: f for f in done.rewritten.library.function}
-    assert {f.signature.name: f for f in again.library.function} == made
+    bodies = {f.signature.name: f for f in done.rewritten.library.function}
+    assert {f.signature.name: f for f in again.library.function} == bodies
 
 
 def test_a_mode_that_raises_raises_bodies_too():

@@ -207,9 +207,9 @@ def test_a_transformer_changes_what_it_copies():
     transformer = ge.Transformer()
 
     def handler(info, op, inputs):
-        made, outputs = ge.copy_op_handler(info, op, inputs)
+        copy, outputs = ge.copy_op_handler(info, op, inputs)
         with info.graph_.as_default():
-            return made, [tf.negative(outputs[0])] if op.type == "Tanh" else outputs
+            return copy, [tf.negative(outputs[0])] if op.type == "Tanh" else outputs
 
     transformer.transform_op_handler = handler
     other = tf.Graph()

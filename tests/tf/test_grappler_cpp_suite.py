@@ -21,8 +21,8 @@ ROUNDING = 2.0**-11  # of float16
 @pytest.fixture(autouse=True)
 def graph():
     oracle.available()
-    with version_1_graph() as made:
-        yield made
+    with version_1_graph() as built:
+        yield built
 
 
 def chain(x, *steps):

@@ -16,8 +16,8 @@ from npu_shim.rewriter.planner.decisions import Reason
 @pytest.fixture(autouse=True)
 def graph():
     oracle.available()
-    with version_1_graph() as made:
-        yield made
+    with version_1_graph() as built:
+        yield built
 
 
 class Both(Case):

@@ -187,8 +187,8 @@ def test_random_graphs_are_not_all_alike():
     steps = [(name, rng.randrange(64), rng.randrange(64), ()) for name in sorted(names)]
     steps.append(("while", 0, 1, (("MatMul", 0, 1, ()),)))
     _, plan = rewritten(*drawn(steps, [""], []))
-    found = {decision.reason.name for decision in plan.decisions()}
-    assert {"WHITE", "BLACK", "DENIED", "BETWEEN", "BESIDE", "UNLISTED"} <= found
+    reasons = {decision.reason.name for decision in plan.decisions()}
+    assert {"WHITE", "BLACK", "DENIED", "BETWEEN", "BESIDE", "UNLISTED"} <= reasons
 
 
 def bodies(graph_def):

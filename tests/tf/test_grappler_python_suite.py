@@ -17,8 +17,8 @@ LAYERS = {"rtol": 64 * ROUNDING, "atol": 64 * ROUNDING}
 @pytest.fixture(autouse=True)
 def graph():
     oracle.available()
-    with version_1_graph() as made:
-        yield made
+    with version_1_graph() as built:
+        yield built
 
 
 @pytest.fixture(params=PROFILES)

@@ -76,16 +76,16 @@ def golden():
 def test_the_first_losses_are_those_of_tensorflow_1(name, ended):
     done = ended[name, "float32"]
     assert done.status == 0, done.output[-6000:]
-    found = losses(done.output)
+    actual = losses(done.output)
     if os.environ.get("NPU_SHIM_GOLDEN") == "write":
         assert tf.__version__ == "1.15.5", "only there"
-        write(name, found)
-    np.testing.assert_allclose(found, golden()[name], TOLERANCES[name].float32, LAST_DIGIT)
+        write(name, actual)
+    np.testing.assert_allclose(actual, golden()[name], TOLERANCES[name].float32, LAST_DIGIT)
 
 
-def write(name, found):
+def write(name, values):
     kept = golden() if GOLDEN.exists() else {}
-    text = json.dumps({"about": ABOUT, "losses": {**kept, name: found}}, indent=1, sort_keys=True)
+    text = json.dumps({"about": ABOUT, "losses": {**kept, name: values}}, indent=1, sort_keys=True)
     GOLDEN.write_text(re.sub(r"\n {3}|\n  (?=\])", " ", text).replace("[ ", "[").replace(" ]", "]") + "\n")
 
 

@@ -51,7 +51,7 @@ def dynamic(optimizer):
 
 @pytest.mark.parametrize(
     "wrap",
-    [dynamic, lambda each: AccumulatingOptimizer(each, 1), lambda each: AccumulatingOptimizer(dynamic(each), 1)],
+    [dynamic, lambda base: AccumulatingOptimizer(base, 1), lambda base: AccumulatingOptimizer(dynamic(base), 1)],
     ids=["dynamic scale", "accumulating", "both"],
 )
 def test_keras_initializes_the_variables_of_an_optimizer_that_wraps_one(wrap):

@@ -19,8 +19,8 @@ IS_1 = tf.__version__.startswith("1.")
 
 
 def serving(kernels, *devices):
-    return {op: to_rows(found) for op, each in kernels.items() for found in [[k for k in each if k.device in devices]]
-            if found}  # fmt: skip
+    on_devices = {op: [k for k in listed if k.device in devices] for op, listed in kernels.items()}
+    return {op: to_rows(listed) for op, listed in on_devices.items() if listed}
 
 
 def step():
@@ -38,8 +38,8 @@ def step():
 def without_gpu_kernels(monkeypatch):
     """A wheel like tensorflow-cpu: of the kernels of GPUs it has those whose tensors stay on the host."""
     own = {
-        op: tuple(k for k in each if k.device != "GPU" or op == "Identity")
-        for op, each in registry.registered_kernels().items()
+        op: tuple(k for k in listed if k.device != "GPU" or op == "Identity")
+        for op, listed in registry.registered_kernels().items()
     }
     caches = kernel_tables.of, kernel_tables._shipped_gpu_or_own
     monkeypatch.setattr(registry, "registered_kernels", lambda: own)
@@ -53,7 +53,8 @@ def without_gpu_kernels(monkeypatch):
 def test_the_shipped_table_is_the_registry_of_the_full_wheel():
     if not kernel_tables.has_gpu_kernels():
         pytest.skip("this TensorFlow has no GPU kernels; its full wheel has them even without a GPU")
-    kernels = {op: each for op, each in registry.registered_kernels().items() if not op.startswith("NpuShim")}  # ours
+    ours = "NpuShim"
+    kernels = {op: listed for op, listed in registry.registered_kernels().items() if not op.startswith(ours)}
     registered = serving(kernels, "GPU", ANY_DEVICE)
     assert serving(kernel_tables.of_gpu(tf.__version__), "GPU") == registered
 
@@ -84,13 +85,13 @@ def test_a_plan_for_a_cpu_takes_no_kernel_of_a_gpu(without_gpu_kernels):
 
 @pytest.mark.skipif(IS_1, reason="TensorFlow 1 compiles no step as a whole")
 def test_what_is_compiled_as_a_whole_is_lowered_alike_by_every_wheel(without_gpu_kernels, monkeypatch):
-    found = [npu_shim.compile_step(step(), ["loss"], ["x"], device=device, **MIX).plan for device in ("CPU", "GPU")]
+    plans = [npu_shim.compile_step(step(), ["loss"], ["x"], device=device, **MIX).plan for device in ("CPU", "GPU")]
     monkeypatch.setattr(registry, "registered_kernels", dict)  # not one kernel of a device
     kernel_tables._shipped_gpu_or_own.cache_clear()
-    found.append(npu_shim.rewrite(step(), ["loss"], ["x"], device="XLA", **MIX)[1])
-    lowered = [sorted(d.op for d in plan.decisions() if d.becomes == FLOAT16) for plan in found]
+    plans.append(npu_shim.rewrite(step(), ["loss"], ["x"], device="XLA", **MIX)[1])
+    lowered = [sorted(d.op for d in plan.decisions() if d.becomes == FLOAT16) for plan in plans]
     assert lowered[0] == lowered[1] == lowered[2]
-    assert {d.op for d in found[0].decisions() if d.becomes == FLOAT16} >= {"MatMul", "Relu", "Merge"}
+    assert {d.op for d in plans[0].decisions() if d.becomes == FLOAT16} >= {"MatMul", "Relu", "Merge"}
 
 
 @pytest.mark.skipif(IS_1, reason="TensorFlow 1 compiles no step as a whole")

@@ -64,17 +64,17 @@ launcher.run("spawn.py", [])
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("scripts")
+    root = tmp_path_factory.mktemp("scripts")
     for name in ("folder", "real", "inner", "own", "own/keras"):
-        (made / name).mkdir()
-    (made / "own" / "script.py").write_text(OWN_KERAS)
-    (made / "own" / "keras" / "__init__.py").write_text("whose = 'the script'\n")
-    (made / "own" / "keras" / "layers.py").write_text("Dense = 'of the script'\n")
-    (made / "real" / "script.py").write_text(SCRIPT)
-    (made / "made.py").write_text(SCRIPT)
-    (made / "spawn.py").write_text(SPAWN)
-    (made / "folder" / "link.py").symlink_to(made / "real" / "script.py")
-    return made
+        (root / name).mkdir()
+    (root / "own" / "script.py").write_text(OWN_KERAS)
+    (root / "own" / "keras" / "__init__.py").write_text("whose = 'the script'\n")
+    (root / "own" / "keras" / "layers.py").write_text("Dense = 'of the script'\n")
+    (root / "real" / "script.py").write_text(SCRIPT)
+    (root / "made.py").write_text(SCRIPT)
+    (root / "spawn.py").write_text(SPAWN)
+    (root / "folder" / "link.py").symlink_to(root / "real" / "script.py")
+    return root
 
 
 @pytest.fixture(scope="module")

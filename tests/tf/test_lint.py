@@ -151,7 +151,7 @@ def healthy():
     yield y + (1.0 - tf.cast(tf.constant([[1, 1, 0, 0]]), tf.float32)) * -10000.0
     nearest = y - tf.reduce_max(y, 1, keepdims=True)
     distant = tf.reduce_sum(tf.square(y), 1, keepdims=True) * -0.5
-    yield [tf.matmul(tf.exp(each), EYE) for each in (nearest, -tf.square(y), distant * tf.ones([4, 4]))]
+    yield [tf.matmul(tf.exp(value), EYE) for value in (nearest, -tf.square(y), distant * tf.ones([4, 4]))]
     yield (
         tf.train.GradientDescentOptimizer(0.5)
         .minimize(  # sparse: the product with the rate is low, as its gradient
@@ -164,7 +164,7 @@ def healthy():
 
 def test_silent_on_what_float16_holds(tmp_path):
     def build():
-        return tf.add_n([tf.reduce_sum(each) for each in tf.nest.flatten(list(healthy()))])
+        return tf.add_n([tf.reduce_sum(value) for value in tf.nest.flatten(list(healthy()))])
 
     assert planned(graph_of(build), [], tmp_path)[1].warnings == ()
     short = graph_of(lambda: tf.reduce_sum(product()) + tf.reduce_mean(product()))

@@ -150,8 +150,8 @@ def told(graph, seed=None):
     shapes = Shapes(view, graph_def.node)
     asked = list(range(len(nodes)))
     random.Random(seed).shuffle(asked)
-    found = {nodes[p].name: shapes.shape(Port(p, 0)) for p in asked if view.nodes[p].layout.outputs}
-    return {name: shape and tuple(_named(dim, nodes) for dim in shape) for name, shape in found.items()}
+    shape_of = {nodes[p].name: shapes.shape(Port(p, 0)) for p in asked if view.nodes[p].layout.outputs}
+    return {name: shape and tuple(_named(dim, nodes) for dim in shape) for name, shape in shape_of.items()}
 
 
 def _named(dim, nodes):

@@ -62,8 +62,8 @@ MODEL = ("w", "w/Adam", "w/Adam_1", "beta1_power", "beta2_power", "global_step")
 
 
 def values(session):
-    found = {v.op.name: session.run(v) for v in tf.global_variables()}
-    return {checkpoint.canonical(name): value for name, value in found.items()}
+    value_of = {v.op.name: session.run(v) for v in tf.global_variables()}
+    return {checkpoint.canonical(name): value for name, value in value_of.items()}
 
 
 def save(name, folder):

@@ -366,10 +366,10 @@ def test_state_is_built_outside_control_dependencies(mode):
 
 def test_objects_made_outside_the_graph_work(mode):
     """As in an input of `params`: made once, used by the model_fn of every call. The originals fail."""
-    made = [exponential(), managers.FixedLossScaleManager(256)]
+    before = [exponential(), managers.FixedLossScaleManager(256)]
     with tf.Graph().as_default():
-        made += [exponential(), managers.FixedLossScaleManager(256)]
-    for manager in made:
+        before += [exponential(), managers.FixedLossScaleManager(256)]
+    for manager in before:
         optimizer = NPULossScaleOptimizer(tf.train.GradientDescentOptimizer(0.1), manager)
         for _ in range(2):
             with tf.Graph().as_default(), tf.Session() as session:

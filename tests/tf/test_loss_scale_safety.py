@@ -120,10 +120,10 @@ def test_moving_average_of_the_weights_waits_for_applied_steps(resource):
 def test_clip_by_global_norm(values, norm, clipped):
     with tf.Graph().as_default(), tf.Session() as session:
         given = [tf.constant([values[0]]), None, tf.IndexedSlices(tf.constant([values[1]]), tf.constant([0]))]
-        out, found = gradients.clip_by_global_norm(given, 1.0)
+        out, measured = gradients.clip_by_global_norm(given, 1.0)
         assert out[1] is None
         assert isinstance(out[2], tf.IndexedSlices)
-        one, other, length = session.run([out[0], out[2].values, found])
+        one, other, length = session.run([out[0], out[2].values, measured])
     np.testing.assert_allclose([one[0], other[0]], clipped, rtol=4 * np.finfo(np.float32).eps)
     np.testing.assert_allclose(length, norm, rtol=4 * np.finfo(np.float32).eps)
 
@@ -214,9 +214,9 @@ def test_skipped_steps_are_reported_in_place_of_a_warning(caplog):
         caplog.clear()
         feeds = [1.0] + [np.inf] * 5 + [1.0] * 2
         hooked(feeds, lambda loss: [Complaining(), *more])
-        found = [record.getMessage() for record in caplog.records]
-        warned = [m for m in found if "has not been increased" in m]
-        return len(warned), [m.split(" so far")[0] for m in found if "steps skipped so far" in m]
+        lines = [record.getMessage() for record in caplog.records]
+        warned = [m for m in lines if "has not been increased" in m]
+        return len(warned), [m.split(" so far")[0] for m in lines if "steps skipped so far" in m]
 
     assert messages() == (8, [])
     for every in (1, 4):
@@ -403,8 +403,8 @@ def test_clipping_does_not_hide_an_overflow_from_the_bridge_s_optimizer(resource
 
     managed = []
     plain, _ = trained(lambda optimizer: optimizer, [0.25, 0.5])
-    found, scale = trained(scaled, [0.25, np.inf, 0.5, np.inf])
-    for one, other in zip(found, plain):
+    values, scale = trained(scaled, [0.25, np.inf, 0.5, np.inf])
+    for one, other in zip(values, plain):
         np.testing.assert_array_equal(one, other)
     assert scale == 256.0
 

@@ -75,9 +75,9 @@ def trained(optimizer, fed):
 
 def windows(every):
     """What plain TensorFlow gets for a window: the rows of all batches, and the mean of the dense gradients."""
-    found = list(batches())
+    read = list(batches())
     for start in range(0, STEPS, every):
-        rows, values, dense = zip(*found[start : start + every])
+        rows, values, dense = zip(*read[start : start + every])
         yield np.concatenate(rows), np.concatenate(values) / every, np.mean(dense, axis=0)
 
 

@@ -31,24 +31,24 @@ MODES = {"allow_mix_precision": tf.float16, "allow_mix_precision_bf16": tf.bfloa
 
 def exactly(graph_def):
     """Returns a copy of a low-precision GraphDef whose low ops compute in float64 and round their results once."""
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    copy = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     for node in graph_def.node:
         low = node.attr["T"].type if node.op in COMPUTES else None
         assert low or node.op not in COMPUTES
         if low not in LOW:
-            made.node.add().CopyFrom(node)
+            copy.node.add().CopyFrom(node)
             continue
         definition = tf_internals.op_defs()[node.op]
-        wide = made.node.add()
+        wide = copy.node.add()
         wide.CopyFrom(node)
         wide.name += "/exact"
         wide.attr["T"].type = tf.float64.as_datatype_enum
         typed = [arg.type_attr == "T" for arg in definition.input_arg for _ in range(_count(node, arg))]
         for k, is_low in enumerate(typed):
             if is_low:
-                wide.input[k] = _cast(made, "%s/up%d" % (node.name, k), node.input[k], low, tf.float64.as_datatype_enum)
-        _cast(made, node.name, wide.name, tf.float64.as_datatype_enum, low)
-    return made
+                wide.input[k] = _cast(copy, "%s/up%d" % (node.name, k), node.input[k], low, tf.float64.as_datatype_enum)
+        _cast(copy, node.name, wide.name, tf.float64.as_datatype_enum, low)
+    return copy
 
 
 def _count(node, argument):
@@ -94,8 +94,8 @@ def attention(x):
     words = tf.reshape(x, [16, 32, 128])
     flat = tf.reshape(words, [512, 128])
     q, k, v = [tf.reshape(tf.matmul(flat, variable(name, 128, 64)), [16, 32, 64]) for name in ("q", "k", "v")]
-    found = tf.matmul(tf.nn.softmax(tf.matmul(q, k, transpose_b=True) / 8.0), v)
-    return tf.matmul(tf.reduce_mean(found, axis=1), variable("w", 64, 10))
+    attended = tf.matmul(tf.nn.softmax(tf.matmul(q, k, transpose_b=True) / 8.0), v)
+    return tf.matmul(tf.reduce_mean(attended, axis=1), variable("w", 64, 10))
 
 
 MODELS = {model.__name__: model for model in (dense, conv, lstm, attention)}
@@ -170,8 +170,8 @@ def test_losses_are_those_of_low_inputs_and_exact_sums(model, mode):
     if not tf.__version__.startswith("1."):
         step = npu_shim.compile_step(graph, FETCHES, ["x:0", "y:0"], initializer="init", precision_mode=mode)
         ways["compiled"] = Training(step)
-    for way, found in ways.items():
-        losses, logits = found.off(exact, eps)
+    for way, runs in ways.items():
+        losses, logits = runs.off(exact, eps)
         assert (losses[0] < FIRST.loss, logits[0] < FIRST.logits) == (True, True), way
         assert (losses.max() < LAST.loss, logits.max() < LAST.logits) == (True, True), way
     assert exact.losses[-1] < exact.losses[0]

@@ -515,8 +515,8 @@ def test_training_resumes_in_float16_and_in_float32(tmp_path):
             session.run(tf.global_variables_initializer())
             if restore:
                 saver.restore(session, restore)
-            made = [session.run([loss, train])[0] for _ in range(steps)]
-            return made, saver.save(session, str(tmp_path / ("run%d" % len(os.listdir(str(tmp_path))))))
+            trained = [session.run([loss, train])[0] for _ in range(steps)]
+            return trained, saver.save(session, str(tmp_path / ("run%d" % len(os.listdir(str(tmp_path))))))
 
     first, path = losses(tf.float32, 30)
     npu_shim.migrate_checkpoint(path, str(tmp_path / "half"), "float16")

@@ -56,13 +56,13 @@ def dtypes_by_mode(graph_def, fetches, feeds):
             columns.setdefault(name, []).append(SHORT[dtype_name(d.becomes)])
             ops[name] = d.op
     rows = {}
-    for name, found in columns.items():
-        rows.setdefault(tuple(found), {}).setdefault(ops[name], []).append(name)
+    for name, dtypes in columns.items():
+        rows.setdefault(tuple(dtypes), {}).setdefault(ops[name], []).append(name)
     lines = ["modes: " + " ".join(PRECISION_MODE)]
-    for found in sorted(rows):
-        lines += ["", " ".join("%-4s" % dtype for dtype in found).rstrip()]
-        for op in sorted(rows[found]):
-            names = " ".join(sorted(rows[found][op]))
+    for dtypes in sorted(rows):
+        lines += ["", " ".join("%-4s" % dtype for dtype in dtypes).rstrip()]
+        for op in sorted(rows[dtypes]):
+            names = " ".join(sorted(rows[dtypes][op]))
             lines += WRAP.wrap("%s: %s" % (op, names))
     return "\n".join(lines) + "\n"
 

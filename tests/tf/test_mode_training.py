@@ -44,9 +44,9 @@ def float32():
     import npu_shim
 
     npu_shim.patch()
-    found = np.mean([accuracy(s, precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu") for s in SEEDS])
+    score = np.mean([accuracy(s, precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu") for s in SEEDS])
     npu_shim.unpatch()
-    return found
+    return score
 
 
 TRAINING = [mode for mode, policy in PRECISION_MODE.items() if policy.training and mode != "must_keep_origin_dtype"]
@@ -54,6 +54,6 @@ TRAINING = [mode for mode, policy in PRECISION_MODE.items() if policy.training a
 
 @pytest.mark.parametrize("mode", TRAINING)
 def test_ends_within_a_point_of_float32(mode, float32):
-    found = np.mean([accuracy(seed, precision_mode=mode) for seed in SEEDS])
+    score = np.mean([accuracy(seed, precision_mode=mode) for seed in SEEDS])
     assert float32 > 0.9
-    assert found >= float32 - 0.01
+    assert score >= float32 - 0.01

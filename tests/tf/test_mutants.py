@@ -253,10 +253,10 @@ def conversions():
 
 @pytest.mark.skipif(OLD, reason="TensorFlow 1.15 has no functional If in XLA")
 def test_every_mutant_of_a_conversion_is_refused():
-    found, keep = conversions()
-    added = [{node.op for node in after.node} - {node.op for node in found[0][0].node} for _, after in found]
+    pairs, keep = conversions()
+    added = [{node.op for node in after.node} - {node.op for node in pairs[0][0].node} for _, after in pairs]
     assert set().union(*added) == {"StatelessIf", "StatefulPartitionedCall"}
-    for number, (before, after) in enumerate(found):
+    for number, (before, after) in enumerate(pairs):
         promises.kept("conditionals", before, after, keep)
 
         def check(mutant, before=before):
@@ -267,8 +267,8 @@ def test_every_mutant_of_a_conversion_is_refused():
 
 @pytest.mark.skipif(OLD, reason="TensorFlow 1.15 has no functional If in XLA")
 def test_a_conversion_that_takes_along_what_is_fed_is_refused():
-    found, keep = conversions()
-    for before, after in found:
+    pairs, keep = conversions()
+    for before, after in pairs:
         new = list(after.library.function)[len(before.library.function) :]
         taken = {node.name for function in new for node in function.node_def if node.name != "if"}
         for name in sorted(taken):

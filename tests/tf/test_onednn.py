@@ -80,7 +80,7 @@ def off(monkeypatch):
 def test_what_tensorflow_refuses_runs_by_onednn(off, op, dilation, named):
     name_kernels = graphs.after(onednn.name_kernels, graph_of(op, dilation=dilation))
     assert sorted(node.op for node in name_kernels.node if node.op[0] == "_") == [
-        onednn.PREFIX + each for each in named
+        onednn.PREFIX + name for name in named
     ]
 
 

@@ -67,7 +67,7 @@ def index(t):
     return t + dense(positions[None, :], int(t.shape[-1]), "place") * 1e-4
 
 
-def found(model, plant):
+def findings(model, plant):
     """Builds and trains a model for 2 steps; returns (warnings of its plan, what its calibration proposes)."""
     with tf.Graph().as_default() as graph:
         y, shape = model(plant)
@@ -88,11 +88,11 @@ def found(model, plant):
 
 @pytest.mark.parametrize("model", [convolution, transformer, recurrent])
 def test_a_healthy_model_has_no_finding(patched, model):
-    assert found(model, lambda t: t) == ([], [])
+    assert findings(model, lambda t: t) == ([], [])
 
 
 @pytest.mark.parametrize("plant", [mask, square, product, scale, index])
 @pytest.mark.parametrize("model", [convolution, transformer, recurrent])
 def test_a_planted_fault_is_named(patched, model, plant):
-    warnings, told = found(model, plant)
+    warnings, told = findings(model, plant)
     assert any("'planted" in text for text in warnings) or any("planted" in line for line in told[:3]), told

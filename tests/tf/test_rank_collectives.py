@@ -26,7 +26,7 @@ EPSILON = np.finfo(np.float32).eps
 
 
 @pytest.fixture(scope="module", params=RUNS)
-def found(request):
+def ranks(request):
     """What each rank found: list of dicts by case."""
     size, environment = request.param
     hosts = ",".join("localhost:%d" % port for port in layout.free_ports(size))
@@ -50,41 +50,41 @@ def agree(results, case, tolerance=64 * EPSILON):
     return one
 
 
-def test_500_small_variables_need_one_collective(found):
-    assert agree(found, "many_small")["CollectiveReduce"] == 1
+def test_500_small_variables_need_one_collective(ranks):
+    assert agree(ranks, "many_small")["CollectiveReduce"] == 1
 
 
-def test_ranks_that_build_in_another_order_meet(found):
-    assert agree(found, "another_order")["CollectiveReduce"] == 1
+def test_ranks_that_build_in_another_order_meet(ranks):
+    assert agree(ranks, "another_order")["CollectiveReduce"] == 1
 
 
-def test_a_full_bucket_is_closed(found):
+def test_a_full_bucket_is_closed(ranks):
     # 12, 48 and 96 bytes of the last layers, then each alone
-    assert agree(found, "small_buckets")["CollectiveReduce"] == 3
+    assert agree(ranks, "small_buckets")["CollectiveReduce"] == 3
 
 
-def test_gradients_are_split_where_the_script_says(found):
-    assert agree(found, "split_by_index")["CollectiveReduce"] == 3
+def test_gradients_are_split_where_the_script_says(ranks):
+    assert agree(ranks, "split_by_index")["CollectiveReduce"] == 3
 
 
-def test_digits_in_sessions_and_by_an_estimator(found):
-    one = agree(found, "digits", 8 * 64 * EPSILON)  # 8 steps of sums over 64
-    for rank in found:
+def test_digits_in_sessions_and_by_an_estimator(ranks):
+    one = agree(ranks, "digits", 8 * 64 * EPSILON)  # 8 steps of sums over 64
+    for rank in ranks:
         assert rank["digits_estimator"]["seen"] == one["values"]
 
 
-def test_shapes_that_are_known_late(found):
-    assert agree(found, "unknown_shapes")["CollectiveReduce"] == 1
+def test_shapes_that_are_known_late(ranks):
+    assert agree(ranks, "unknown_shapes")["CollectiveReduce"] == 1
 
 
-def test_ranks_have_different_numbers_of_slices(found):
-    one = agree(found, "sparse_unequal")
+def test_ranks_have_different_numbers_of_slices(ranks):
+    one = agree(ranks, "sparse_unequal")
     # one of counts, one of values, one of indices, for both tables
     assert one["CollectiveReduce"] + one["CollectiveGather"] == 3
 
 
-def test_many_slices_of_a_small_table_travel_as_the_table(found):
-    one = agree(found, "sparse_as_dense")
+def test_many_slices_of_a_small_table_travel_as_the_table(ranks):
+    one = agree(ranks, "sparse_as_dense")
     assert (one["CollectiveReduce"], one["CollectiveGather"]) == (1, 0)
     assert one["values"]["table"][7] == one["expected"]["table"][7]
 
@@ -94,22 +94,22 @@ SCATTER = "CollectiveReduce" if tf.__version__.startswith("1.") else "Collective
 
 
 @pytest.mark.parametrize("case", ["sharded_momentum", "sharded_adam"])
-def test_ranks_share_the_update(found, case):
-    one = agree(found, case)
+def test_ranks_share_the_update(ranks, case):
+    one = agree(ranks, case)
     kinds = ("CollectiveReduce", "CollectiveGather", "CollectiveAllToAllV2")
     assert {kind: one[kind] for kind in kinds if one[kind]} == {SCATTER: 1, "CollectiveGather": 1}
 
 
 @pytest.mark.parametrize("case", ["sharded_by_norm", "sharded_sparse", "sharded_sparse_by_norm"])
-def test_ranks_that_share_the_update_run_the_same_collectives(found, case):
+def test_ranks_that_share_the_update_run_the_same_collectives(ranks, case):
     """A global norm needs all gradients; it was an error where one rank has all variables of a bucket."""
-    agree(found, case)
+    agree(ranks, case)
 
 
-def test_an_overflow_of_one_rank_skips_the_step_of_all(found):
+def test_an_overflow_of_one_rank_skips_the_step_of_all(ranks):
     """Also of a whole window of accumulated gradients; and the next scale is the same everywhere."""
-    one = found[0]["overflows"]["seen"]
-    assert all(other["overflows"]["seen"] == one for other in found)
+    one = ranks[0]["overflows"]["seen"]
+    assert all(other["overflows"]["seen"] == one for other in ranks)
     for name, seen in one.items():
         scales, digests = zip(*seen["scale"])
         skipped = [after == before for before, after in zip(digests, digests[1:])]
@@ -124,9 +124,9 @@ def test_an_overflow_of_one_rank_skips_the_step_of_all(found):
     assert one["sharded"]["CollectiveReduce"] + one["sharded"]["CollectiveAllToAllV2"] == 2
 
 
-def test_a_sharded_checkpoint_is_whole(found):
+def test_a_sharded_checkpoint_is_whole(ranks):
     """One rank saves, and has the slots that others update."""
-    seen = found[-1]["sharded_checkpoint"]["seen"]
+    seen = ranks[-1]["sharded_checkpoint"]["seen"]
     assert "layer_2/Momentum" in seen["plain"]
     assert sorted(seen["sharded"]) == sorted(seen["plain"])
     for name, values in seen["plain"].items():
@@ -134,9 +134,9 @@ def test_a_sharded_checkpoint_is_whole(found):
         np.testing.assert_allclose(seen["sharded"][name], values, atol=64 * EPSILON, rtol=64 * EPSILON, err_msg=name)
 
 
-def test_gradients_travel_in_the_dtype_that_the_environment_says(found):
-    one = found[0]["travelling"]["seen"]
-    assert all(rank["travelling"]["seen"] == one for rank in found)
+def test_gradients_travel_in_the_dtype_that_the_environment_says(ranks):
+    one = ranks[0]["travelling"]["seen"]
+    assert all(rank["travelling"]["seen"] == one for rank in ranks)
     assert one["own"] == [1.0, 1 + 2.0**-11, 40000.0]
     # TensorFlow 1.15's collectives take no float16: it travels as float32 there
     assert one["float16"] == [1.0, 1.0, 40000.0 if tf.__version__.startswith("1.") else np.inf]
@@ -144,11 +144,11 @@ def test_gradients_travel_in_the_dtype_that_the_environment_says(found):
     assert one["bfloat16"] == [1.0, 1.0, 39936.0]
 
 
-def test_calls_are_fused_as_their_arguments_say(found):
-    size = len(found)
+def test_calls_are_fused_as_their_arguments_say(ranks):
+    size = len(ranks)
     one = np.array([sum(range(size)), size, 2 * size])  # the sum of the ranks' inputs
     expected = [one * (2 + at) for at in range(6)] + [(one * 2 * 5 * size).reshape(3, 1), [0, 1, 2**size]]
-    for rank in found:
+    for rank in ranks:
         seen = rank["calls"]["seen"]
         for values, _ in seen.values():
             assert all(np.array_equal(value, other) for value, other in zip(values, expected))
@@ -156,34 +156,34 @@ def test_calls_are_fused_as_their_arguments_say(found):
         assert {name: count for name, (_, count) in seen.items()} == {"by bytes": 3, "by id": 4, "alone": 8}
 
 
-def test_xla_compiles_what_lies_around_a_collective(found):
-    for rank in found:
+def test_xla_compiles_what_lies_around_a_collective(ranks):
+    for rank in ranks:
         plain, by_xla = rank["compiled"]["seen"]
         np.testing.assert_allclose(by_xla, plain, atol=64 * EPSILON)
-        assert plain == found[0]["compiled"]["seen"][0]
+        assert plain == ranks[0]["compiled"]["seen"][0]
 
 
-def test_collectives_of_a_second_graph(found):
+def test_collectives_of_a_second_graph(ranks):
     """TensorFlow remembers what dtype and shape an instance key had in the first."""
-    size = len(found)
+    size = len(ranks)
     rows = [[rank, 1.0] for rank in range(size)]
     flags = [[float(bool(rank)), 1.0] for rank in range(size)]
-    for one in found:
+    for one in ranks:
         for number, seen in enumerate(one["second_graph"]["seen"]):
             expected = flags if number == 3 else rows
             assert seen[:2] == [expected, [expected[-1]]]
             assert seen[2:] in ([], [[expected[-1]]])
 
 
-def test_gradients_of_collectives_are_those_of_the_sum_over_all_ranks(found):
+def test_gradients_of_collectives_are_those_of_the_sum_over_all_ranks(ranks):
     """Those of max, min and prod were another's numbers, that of broadcast stood still, that of allgather an error."""
-    for rank in found:
+    for rank in ranks:
         seen = rank["differentiated"]
         for name, expected in seen["expected"].items():
             np.testing.assert_allclose(seen["found"][name], expected, rtol=64 * EPSILON, err_msg=name)
 
 
-def test_what_is_empty_everywhere_stays_empty(found):
+def test_what_is_empty_everywhere_stays_empty(ranks):
     """TensorFlow's collectives end the process at tensors without elements."""
     wanted = {name: [0, 3] for name in ("sum", "gathered", "scattered", "slices")}
-    assert all(rank["empty"]["shapes"] == wanted for rank in found)
+    assert all(rank["empty"]["shapes"] == wanted for rank in ranks)

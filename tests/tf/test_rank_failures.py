@@ -121,8 +121,8 @@ def undisturbed(job):
 
     def of(size):
         if size not in known:
-            known[size] = [results(each) for each in job("nothing", size=size)[0]]
-            assert all(each == known[size][0] for each in known[size])
+            known[size] = [results(process) for process in job("nothing", size=size)[0]]
+            assert all(values == known[size][0] for values in known[size])
         return known[size]
 
     return of
@@ -136,10 +136,10 @@ def results(ended):
 def faults(ended, bad):
     """What the ranks but `bad` say: the set of their errors; each ended within the limit, and a little."""
     said = set()
-    for rank, each in enumerate(ended):
+    for rank, process in enumerate(ended):
         if rank != bad:
-            assert each.status == 9, each.output
-            kind, seconds, text = re.search("^FAULT (.*?) (.*?) (.*)$", each.output, re.MULTILINE).groups()
+            assert process.status == 9, process.output
+            kind, seconds, text = re.search("^FAULT (.*?) (.*?) (.*)$", process.output, re.MULTILINE).groups()
             assert float(seconds) < LIMIT + 30, text  # the machine may be busy; TensorFlow alone would wait for ever
             said.add((kind, text))
     return said
@@ -147,8 +147,8 @@ def faults(ended, bad):
 
 def check(said, kind, bad, words):
     """All say the same: which rank, where it is, and in which run, collective and node one of them waits."""
-    ((found, text),) = said
-    assert found == kind, text
+    ((kind_said, text),) = said
+    assert kind_said == kind, text
     assert re.match(r"npu_shim: rank %d \(localhost:\d+\): %s; " % (bad, words), text), text
     where = r"; rank \d \(localhost:\d+\) waits in run \d+, with the collective '.*Collective.*' \(Collective"
     assert re.search(where, text), text
@@ -157,7 +157,7 @@ def check(said, kind, bad, words):
 def resumed(job, undisturbed, size, folder):
     """The job goes on from its checkpoint, and ends as one that nobody disturbed."""
     ended, _ = job("nothing", size=size, folder=folder)
-    assert [results(each) for each in ended] == undisturbed(size)
+    assert [results(process) for process in ended] == undisturbed(size)
     assert len(list(folder.glob("model-*.index"))) == STEPS // 4
 
 
@@ -228,7 +228,7 @@ NIGHTLY_GRAPHS = [GRAPHS[2], *((3, *graph[1:]) for graph in GRAPHS)]
 
 @pytest.mark.parametrize(
     ("size", "fault", "variable", "theirs", "ours"),
-    [*GRAPHS[:2], *(pytest.param(*each, marks=pytest.mark.nightly) for each in NIGHTLY_GRAPHS)],
+    [*GRAPHS[:2], *(pytest.param(*graph, marks=pytest.mark.nightly) for graph in NIGHTLY_GRAPHS)],
 )
 def test_another_graph_is_named_before_anything_runs(job, size, fault, variable, theirs, ours):
     ended, _ = job(fault, size=size)
@@ -272,4 +272,4 @@ def test_any_rank_stopped_at_any_step(job, undisturbed, trial):
 @pytest.mark.nightly
 def test_a_rank_that_is_20_s_late(job, undisturbed):
     ended, _ = job("late20", size=3)
-    assert [results(each) for each in ended] == undisturbed(3)
+    assert [results(process) for process in ended] == undisturbed(3)

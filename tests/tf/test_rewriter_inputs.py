@@ -266,6 +266,6 @@ def test_what_a_cast_waits_for_is_written_in_the_order_of_its_names():
     written = []
     for names in (["x", "MatMul", "b"], ["b", "x", "MatMul"]):
         casts = tuple(cast._replace(before=tuple(position[name] for name in names)) for cast in plan.casts)
-        made, _ = apply(replace(plan, edits=plan.edits._replace(casts=casts)), graph_def)
-        written += [node.input[1:] for node in made.node if node.op == "Cast" and node.name == "x-0-to-float16"]
+        applied, _ = apply(replace(plan, edits=plan.edits._replace(casts=casts)), graph_def)
+        written += [node.input[1:] for node in applied.node if node.op == "Cast" and node.name == "x-0-to-float16"]
     assert [list(inputs) for inputs in written] == [["^MatMul", "^b", "^x"]] * 2

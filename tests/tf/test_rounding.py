@@ -64,10 +64,10 @@ def test_the_values_are_those_of_two_casts(count, low):
     casts = graph(*pair(low=low))
     fused = graphs.after(rounding.fuse_casts, casts)
     assert {node.op for node in fused.node} == {"Placeholder", rounding.OP}
-    expected, rounded = (run(each, "up:0", {"x:0": values}) for each in (casts, fused))
+    expected, rounded = (run(graph, "up:0", {"x:0": values}) for graph in (casts, fused))
     np.testing.assert_array_equal(rounded, expected)
     # TensorFlow's casts to bfloat16 keep the sign of a NaN in some places of a tensor and not in others
-    signed = [each if low == FLOAT16 else each[~np.isnan(each)] for each in (rounded, expected)]
+    signed = [values if low == FLOAT16 else values[~np.isnan(values)] for values in (rounded, expected)]
     np.testing.assert_array_equal(*map(np.signbit, signed))
 
 
@@ -139,11 +139,11 @@ def trained(x, loss, step, **options):
 
 def test_a_session_runs_it_with_the_same_losses(monkeypatch):
     with tf.Graph().as_default():
-        made = model()
-        fused, ran = trained(*made)
+        built = model()
+        fused, ran = trained(*built)
         assert rounding.OP in ran
         monkeypatch.setattr(rounding, "fuse_casts", lambda *_: None)
-        casts, ran = trained(*made)
+        casts, ran = trained(*built)
         assert rounding.OP not in ran
     assert fused == casts
 

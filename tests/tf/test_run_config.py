@@ -26,12 +26,12 @@ def no_cluster(monkeypatch):
 
 
 def test_signature_is_the_vendors():
-    found = inspect.signature(NPURunConfig).parameters
-    assert list(found)[:3] == ["iterations_per_loop", "profiling_config", "model_dir"]
-    assert list(found)[75] == "ac_parallel_enable"
+    parameters = inspect.signature(NPURunConfig).parameters
+    assert list(parameters)[:3] == ["iterations_per_loop", "profiling_config", "model_dir"]
+    assert list(parameters)[75] == "ac_parallel_enable"
     defaults = {"buffer_optimize": "l2_optimize", "enable_exception_dump": 2, "save_summary_steps": 0, "oo_level": "O3"}
     for name, default in defaults.items():
-        assert found[name].default == default
+        assert parameters[name].default == default
     # what a caller can do with the signature is what the constructor does
     assert inspect.signature(NPURunConfig).bind(10, precision_mode="x").arguments["iterations_per_loop"] == 10
 

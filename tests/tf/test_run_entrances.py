@@ -27,25 +27,25 @@ def by_feed_list(session, fetch, feeds):
 
 
 def by_options(session, fetch, feeds):
-    made = callable_options()
-    made.feed.extend(tensor.name for tensor in feeds)
-    made.fetch.append(fetch.name)
-    made.target.append(fetch.op.name)
+    options = callable_options()
+    options.feed.extend(tensor.name for tensor in feeds)
+    options.fetch.append(fetch.name)
+    options.target.append(fetch.op.name)
     arrays = [np.asarray(value, tensor.dtype.as_numpy_dtype) for tensor, value in feeds.items()]
-    [value] = session._make_callable_from_options(made)(*arrays)
+    [value] = session._make_callable_from_options(options)(*arrays)
     return value
 
 
 def by_connection(session, fetch, feeds):
     """As Keras feeds what an input pipeline gives: a tensor in the place of a placeholder."""
-    made = callable_options()
+    options = callable_options()
     for tensor, value in feeds.items():
-        connection = made.tensor_connection.add()
+        connection = options.tensor_connection.add()
         with session.graph.as_default():
             connection.from_tensor = tf.constant(value, tensor.dtype).name
         connection.to_tensor = tensor.name
-    made.fetch.append(fetch.name)
-    [value] = session._make_callable_from_options(made)()
+    options.fetch.append(fetch.name)
+    [value] = session._make_callable_from_options(options)()
     return value
 
 
@@ -74,7 +74,7 @@ class TestEveryDoor:
             y = tf.multiply(x, 2.0, name="double")
             with tf.Session(config=dumps(tmp_path, dump_layer="double")) as session:
                 assert door(session, y + 1.0, {x: [1.0, 2.0]}).tolist() == [3.0, 5.0]
-        entry = [each for each in index(tmp_path / "graph_0" / "step_0") if each["op"] == "double"]
+        entry = [tensor for tensor in index(tmp_path / "graph_0" / "step_0") if tensor["op"] == "double"]
         assert np.load(str(tmp_path / "graph_0" / "step_0" / entry[0]["file"])).tolist() == [2.0, 4.0]
 
     @pytest.mark.parametrize("door", DOORS)
@@ -196,8 +196,8 @@ class TestFiles:
         for value in (1.0, 2.0):
             with tf.Graph().as_default(), tf.Session(config=dumps(tmp_path, dump_layer="y")) as session:
                 session.run(tf.add(value, 0.0, name="y"))
-        found = [index(tmp_path / ("graph_%d" % n) / "step_0")[-1]["mean"] for n in (0, 1)]
-        assert found == [1.0, 2.0]
+        means = [index(tmp_path / ("graph_%d" % n) / "step_0")[-1]["mean"] for n in (0, 1)]
+        assert means == [1.0, 2.0]
 
     def test_nor_does_a_second_program(self, tmp_path):
         (tmp_path / "graph_0").mkdir()
@@ -218,7 +218,7 @@ class TestFiles:
         with tf.Graph().as_default(), tf.Session(config=dumps(tmp_path)) as session:
             session.run(tf.cast(tf.constant([1.5, -2.0]), tf.bfloat16, name=name))
         folder = tmp_path / "graph_0" / "step_0"
-        [entry] = [each for each in index(folder) if each["op"] == name]
+        [entry] = [tensor for tensor in index(folder) if tensor["op"] == name]
         assert entry["dtype"] == "bfloat16"
         written = np.load(str(folder / entry["file"]))
         assert (written.dtype, written.tolist()) == (np.float32, [1.5, -2.0])
@@ -238,13 +238,13 @@ class TestSessionsThatNobodyHolds:
             total = tf.get_variable("total", initializer=0.0, use_resource=True)
             step = total.assign_add(1.0).op
 
-            def made():
+            def build():
                 session = tf.Session()
                 session.run(total.initializer)
                 iterations.repeat(session, step, lambda _: 3)
                 return session.run
 
-            run = made()
+            run = build()
             gc.collect()
             run(step)
             assert run(total) == 3.0

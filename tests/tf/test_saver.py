@@ -415,8 +415,8 @@ def test_init_from_checkpoint_takes_parts_of_float16(prefix, resource, stored, w
     divided = lambda parts: parts and tf.fixed_size_partitioner(parts)  # noqa: E731
     with tf.Graph().as_default(), tf.Session() as session:
         part = lambda shape, dtype, partition_info: tf.slice(value, partition_info.var_offset, shape)  # noqa: E731
-        made = {"initializer": part, "shape": [4, 2]} if stored else {"initializer": value}
-        tf.get_variable("w", partitioner=divided(stored), dtype=tf.float16, **made)
+        arguments = {"initializer": part, "shape": [4, 2]} if stored else {"initializer": value}
+        tf.get_variable("w", partitioner=divided(stored), dtype=tf.float16, **arguments)
         session.run(tf.global_variables_initializer())
         path = tf.train.Saver().save(session, prefix, write_meta_graph=False)
     for dtype in (tf.float16, tf.float32):

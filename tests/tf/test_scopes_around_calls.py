@@ -99,8 +99,8 @@ def test_two_sessions_whose_graphs_differ_in_a_scope_only(patched):
     custom = config.graph_options.rewrite_options.custom_optimizers.add()
     custom.name = "NpuOptimizer"
     custom.parameter_map["precision_mode"].s = b"allow_mix_precision"
-    made = {scope: tf.Session(graph=graph_of("function", scope), config=config) for scope in SCOPES}
-    for scope, session in made.items():
+    opened = {scope: tf.Session(graph=graph_of("function", scope), config=config) for scope in SCOPES}
+    for scope, session in opened.items():
         with session:
             check(session.make_callable(["y:0", "z:0"], ["x:0"])(X), scope)
 

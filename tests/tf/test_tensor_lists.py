@@ -183,7 +183,7 @@ def test_fetching_what_comes_off_a_list_changes_nothing():
     graph_def, done, fetching, _ = rewritten(build, ["TensorListPopBack:1"])
     assert element_dtypes(plan) == element_dtypes(fetching)
     assert set(element_dtypes(plan).values()) == {FLOAT16}
-    [one], [other] = (values(each, ["TensorListPopBack:1"]) for each in (graph_def, done))
+    [one], [other] = (values(graph, ["TensorListPopBack:1"]) for graph in (graph_def, done))
     assert other.dtype == np.float32
     np.testing.assert_allclose(one, other, atol=4 * EPSILON)
 

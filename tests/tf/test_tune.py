@@ -170,7 +170,7 @@ def test_networks_that_train_in_turns_have_a_loss_each():
 
         one = tf.reduce_mean(tf.nn.softplus(-judged(real)) + tf.nn.softplus(judged(fake)), name="d_loss")
         other = tf.reduce_mean(tf.nn.softplus(-judged(fake)), name="g_loss")
-        of = {each: [v for v in tf.trainable_variables() if v.name.startswith(each)] for each in "DG"}
+        of = {scope: [v for v in tf.trainable_variables() if v.name.startswith(scope)] for scope in "DG"}
         d, g = (tf.train.AdamOptimizer().minimize(loss, var_list=of[k]) for loss, k in ((one, "D"), (other, "G")))
         assert losses(graph, d) == ["d_loss:0"]
         assert losses(graph, g) == ["g_loss:0"]

@@ -12,7 +12,7 @@ def published(
 ):
     """The getter of the mixed-precision guides, in our own words: what ours is measured against."""
     stored = tf.float32 if trainable else dtype
-    found = getter(
+    variable = getter(
         name,
         shape,
         *args,
@@ -22,7 +22,7 @@ def published(
         trainable=trainable,
         **kwargs,
     )
-    return tf.cast(found, dtype) if trainable and dtype != tf.float32 else found
+    return tf.cast(variable, dtype) if trainable and dtype != tf.float32 else variable
 
 
 @pytest.fixture(autouse=True)

@@ -55,7 +55,7 @@ def scalars(path):
 def _taken(session):
     """Whether an engine runs the session's training steps."""
     known = getattr(session, engine.ENGINE).known.values() if hasattr(session, engine.ENGINE) else ()
-    return any(each.step is not None and each.programs for each in known)
+    return any(run.step is not None and run.programs for run in known)
 
 
 needs_jax = pytest.mark.skipif(has_no_jax, reason="no JAX, and NPU_SHIM_JAX names none")
@@ -102,12 +102,12 @@ def test_an_overflow_is_told_by_scope_whatever_the_form_of_the_fetches(patched, 
             fetches = nest(train, merged)
             result = session.run(fetches, {"x:0": X})
         assert type(result) is type(fetches)
-        found = [each for each in tf.nest.flatten(result) if each is not None]
-        for text in found:
+        summaries = [summary for summary in tf.nest.flatten(result) if summary is not None]
+        for text in summaries:
             values = {value.tag: value.simple_value for value in tf.Summary.FromString(text).value}
             assert values["npu_shim/overflow_share/second"] > 0.5
             assert not np.isfinite(values["npu_shim/gradient_norm"])
-        assert found
+        assert summaries
 
 
 SPARSE = {
@@ -188,5 +188,5 @@ def test_keras_in_a_session_tells_what_its_summaries_are_run_with(patched, tmp_p
             feed = {network.inputs[0]: X, network._targets[0]: X}
             text, _ = session.run([merged, fetched.updates_op], feed)
             assert np.isfinite(first)
-    found = {value.tag for value in tf.Summary.FromString(text).value}
-    assert {"told", "npu_shim/gradient_norm", "npu_shim/overflow_share/only"} <= found
+    tags = {value.tag for value in tf.Summary.FromString(text).value}
+    assert {"told", "npu_shim/gradient_norm", "npu_shim/overflow_share/only"} <= tags

@@ -336,10 +336,10 @@ def test_random_conditionals_are_what_they_are_without_xla(patched, monkeypatch)
 def functional(build, keep=()):
     """What the op that `build(predicate)` returns needs, with functional conditionals, and before."""
     with tf.Graph().as_default() as graph:
-        made = build(tf.placeholder(tf.bool, [], "p"))
-    before = tf.graph_util.extract_sub_graph(graph.as_graph_def(), [made.op.name])
+        output = build(tf.placeholder(tf.bool, [], "p"))
+    before = tf.graph_util.extract_sub_graph(graph.as_graph_def(), [output.op.name])
     module = graphdef.read(before)
-    conditionals.to_functional(module, [made.op.name, *keep], lambda node: False, 1)
+    conditionals.to_functional(module, [output.op.name, *keep], lambda node: False, 1)
     return graphdef.write(module), before
 
 
@@ -357,14 +357,14 @@ def test_updates_of_both_sides_become_one_call():
         v = variable()
         return tf.cond(p, lambda: v.assign_add([1.0, 1.0]).op, lambda: v.assign_sub([2.0, 2.0]).op)
 
-    made, _ = functional(build)
-    (call,) = compiled_calls(made.node)
-    bodies = {function.signature.name: function for function in made.library.function}
+    graph_def, _ = functional(build)
+    (call,) = compiled_calls(graph_def.node)
+    bodies = {function.signature.name: function for function in graph_def.library.function}
     (inner,) = bodies[call.attr["f"].func.name].node_def
     sides = [[n.op for n in bodies[inner.attr[side].func.name].node_def] for side in ("then_branch", "else_branch")]
     assert "AssignAddVariableOp" in sides[0]
     assert "AssignSubVariableOp" in sides[1]
-    assert not {"AssignAddVariableOp", "AssignSubVariableOp"} & {node.op for node in made.node}
+    assert not {"AssignAddVariableOp", "AssignSubVariableOp"} & {node.op for node in graph_def.node}
 
 
 def test_values_become_an_if_where_the_shapes_are_said_to_be_equal():
@@ -373,13 +373,13 @@ def test_values_become_an_if_where_the_shapes_are_said_to_be_equal():
             x = tf.placeholder(tf.float32, [2], "x")
             return tf.cond(p, lambda: tf.exp(x), lambda: x, name="c")
 
-    made, _ = functional(build)
-    ops = {node.name: node.op for node in made.node}
+    graph_def, _ = functional(build)
+    ops = {node.name: node.op for node in graph_def.node}
     assert ops["c/Merge"] == "Identity"
     assert "StatelessIf" in ops.values()
     assert not {"Switch", "Merge", "Exp"} & set(ops.values())
     with tf.Graph().as_default(), tf.Session() as session:
-        tf.import_graph_def(made, name="")
+        tf.import_graph_def(graph_def, name="")
         for p, expected in ((True, [1.0, 1.0]), (False, [0.0, 0.0])):
             assert session.run("c/Merge:0", {"p:0": p, "x:0": np.zeros(2)}).tolist() == expected
 
@@ -412,13 +412,13 @@ def values_of_unknown_shapes(p):
 
 @pytest.mark.parametrize("build", [first_value, nested, host_op, values_of_unknown_shapes])
 def test_what_stays_as_it_is(build):
-    made, before = functional(build)
-    assert made is before
+    after, before = functional(build)
+    assert after is before
 
 
 def test_what_is_fetched_stays():
-    made, before = functional(add_or_nothing)
-    assert made is not before
+    after, before = functional(add_or_nothing)
+    assert after is not before
     (name,) = [node.name for node in before.node if node.op == "AssignAddVariableOp"]
     kept, again = functional(add_or_nothing, [name])
     assert kept is again
@@ -457,6 +457,6 @@ def test_what_is_fed_within_a_step_is_what_the_updates_see(patched, fed):
         return [value for value, _ in values], sum(count for _, count in values)
 
     plain, _ = steps("off")
-    found, count = steps("on")
+    compiled, count = steps("on")
     assert count
-    np.testing.assert_array_equal(found, plain)
+    np.testing.assert_array_equal(compiled, plain)

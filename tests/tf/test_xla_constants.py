@@ -93,12 +93,12 @@ def compiled_and_not(take, write, use_resource, reads_after, **more):
     batches = [{"x:0": numbers.randint(-9, 9, (4, 4)).astype("f"), "p:0": bool(k % 2)} for k in range(STEPS)]
     with tf.Session(graph=graph) as session:
         session.run(init)
-        expected = [[np.array(each) for each in session.run(fetches, batch)] for batch in batches]
+        expected = [[np.array(value) for value in session.run(fetches, batch)] for batch in batches]
     return [step(batch) for batch in batches], expected
 
 
-def assert_alike(found, expected):
-    for number, (one, other) in enumerate(zip(found, expected)):
+def assert_alike(actual, expected):
+    for number, (one, other) in enumerate(zip(actual, expected)):
         for a, b in zip(one, other):
             np.testing.assert_array_equal(a, b, "step %d" % number)
 

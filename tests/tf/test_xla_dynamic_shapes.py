@@ -21,7 +21,7 @@ def assert_as_in_a_session(build):
         ids, x = tf.placeholder(tf.int32, [6], "ids"), tf.placeholder(tf.float32, [6, 3], "x")
         fetches = build(ids, x)
         variables = [variable.op.name for variable in tf.global_variables()]
-        reads = [each.read_value() for each in tf.global_variables()]
+        reads = [variable.read_value() for variable in tf.global_variables()]
         init = tf.global_variables_initializer()
     numbers = np.random.RandomState(1)
     batches = [{"ids:0": numbers.randint(0, 8, 6), "x:0": numbers.randint(1, 9, (6, 3))} for _ in range(STEPS)]
@@ -349,8 +349,8 @@ COUNTED = {
 @pytest.mark.parametrize("name", COUNTED)
 def test_a_size_that_is_computed_of_a_number_of_rows(name):
     def build(ids, x):
-        made = COUNTED[name](tf.shape(tf.boolean_mask(ids, tf.not_equal(ids, 3)))[0])
-        return [tf.reduce_sum(made), tf.shape(made)]
+        counted = COUNTED[name](tf.shape(tf.boolean_mask(ids, tf.not_equal(ids, 3)))[0])
+        return [tf.reduce_sum(counted), tf.shape(counted)]
 
     assert_as_in_a_session(build)
 
@@ -387,7 +387,7 @@ def test_a_computed_slice_that_begins_at_0_in_another_axis():
     def build(ids, x):
         n = tf.shape(tf.boolean_mask(ids, tf.not_equal(ids, 3)))[0]
         parts = x[:n, :2], x[1:n, 1], x[n - 1 :, None, :], x[2, 1:n]
-        return [tf.reduce_sum(part) for part in parts] + [tf.shape(each) for each in parts]
+        return [tf.reduce_sum(part) for part in parts] + [tf.shape(part) for part in parts]
 
     assert_as_in_a_session(build)
 

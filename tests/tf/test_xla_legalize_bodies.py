@@ -19,9 +19,9 @@ def test_an_optimizer_in_a_branch(optimizer):
         ids = tf.placeholder(tf.int32, [None], "ids")
         e = networks.table("e", True)
         loss = tf.reduce_mean(tf.square(tf.nn.embedding_lookup(e, ids) - 1))
-        made = networks.OPTIMIZERS[optimizer]()
-        gradients = made.compute_gradients(loss)
-        apply = lambda: tf.group(made.apply_gradients(gradients))  # noqa: E731
+        minimizer = networks.OPTIMIZERS[optimizer]()
+        gradients = minimizer.compute_gradients(loss)
+        apply = lambda: tf.group(minimizer.apply_gradients(gradients))  # noqa: E731
         train = tf.cond(tf.is_finite(loss), apply, tf.no_op)
         tf.global_variables_initializer()
     networks.steps(graph, [loss, train.name], networks.batches("ids:0"))

@@ -28,7 +28,7 @@ def feed(labels=LABELS, steps=STEPS):
     return {
         "x:0": np.random.RandomState(3).randn(TIMES, BATCH, CLASSES), "steps:0": steps,
         "labels/indices:0": np.array(at, np.int64).reshape(-1, 2),
-        "labels/values:0": np.concatenate([np.array(each, np.int32) for each in labels]),
+        "labels/values:0": np.concatenate([np.array(label, np.int32) for label in labels]),
         "labels/shape:0": [BATCH, 2 * TIMES],
     }  # fmt: skip
 

@@ -20,12 +20,12 @@ def cell(number, op, attrs, steps, dtype, feeds):
     }  # fmt: skip
     given = {name: tf.placeholder(dtype, shape, "%s_%d" % (name, number)) for name, shape in shapes.items()}
     feeds.update((given[name].name, draw.randn(*shape).astype(dtype)) for name, shape in shapes.items())
-    made = op(seq_len_max=tf.constant(steps, tf.int64), **given, **attrs)
-    loss = tf.reduce_sum(made.h * made.h) + tf.reduce_sum(made.cs * draw.randn(CELLS).astype(dtype))
+    outputs = op(seq_len_max=tf.constant(steps, tf.int64), **given, **attrs)
+    loss = tf.reduce_sum(outputs.h * outputs.h) + tf.reduce_sum(outputs.cs * draw.randn(CELLS).astype(dtype))
     names = list(given) if attrs.get("use_peephole") else ["x", "w", "b", "h_prev"]
     gradients = tf.gradients(loss, [given[name] for name in names])
-    known = [*made, gradients.pop(0)]  # TensorFlow 2.21 leaves what is behind the last step as it finds it
-    return [each[:steps] for each in known] + gradients
+    known = [*outputs, gradients.pop(0)]  # TensorFlow 2.21 leaves what is behind the last step as it finds it
+    return [value[:steps] for value in known] + gradients
 
 
 @pytest.mark.parametrize("dtype", list(EPS))

@@ -24,7 +24,7 @@ def steps(graph, fetches, feeds, count=3):
     """(values of the fetches, variables, graph of the compiled step) of compiled steps and of a session's."""
     local = graph.get_collection(tf.GraphKeys.LOCAL_VARIABLES)
     with tf.Session(graph=graph) as session:
-        session.run(["init", *(each.initializer for each in local)])
+        session.run(["init", *(variable.initializer for variable in local)])
         step = npu_shim.compile_step(session, fetches, list(feeds[0]))
         actual = [step(feeds[k % len(feeds)]) for k in range(count)]
         expected = [session.run(fetches, feeds[k % len(feeds)]) for k in range(count)]
@@ -58,8 +58,8 @@ def sums_by_row(optimizer, use_resource):
         ids = tf.placeholder(tf.int32, [IDS], "ids")
         e, segments = table("e", use_resource), np.arange(IDS, dtype=np.int32) // 3
         given = {"data": tf.convert_to_tensor(e), "indices": ids, "segment_ids": segments, "num_segments": 4}
-        made = [getattr(tf.raw_ops, "SparseSegment%sWithNumSegments" % kind) for kind in ("Sum", "Mean", "SqrtN")]
-        loss = tf.reduce_sum(tf.square(tf.concat([each(sparse_gradient=True, **given) for each in made], 1) - 1.0))
+        sums = [getattr(tf.raw_ops, "SparseSegment%sWithNumSegments" % kind) for kind in ("Sum", "Mean", "SqrtN")]
+        loss = tf.reduce_sum(tf.square(tf.concat([op(sparse_gradient=True, **given) for op in sums], 1) - 1.0))
         (gradient,) = tf.gradients(loss, e)
         train = optimizer().apply_gradients([(gradient, e)])
         tf.global_variables_initializer()
@@ -99,9 +99,9 @@ def test_tables_that_two_losses_share(optimizer, use_resource):
         deep = tf.nn.embedding_lookup(first, users) * tf.nn.embedding_lookup(first, items)
         wide = tf.nn.embedding_lookup(second, tf.reshape(items, [-1, 2]))
         loss = tf.reduce_mean(tf.square(tf.reduce_sum(deep, 1) - 1)) + tf.reduce_mean(tf.square(wide))
-        made = OPTIMIZERS[optimizer]()
-        gradients = made.compute_gradients(loss)
-        apply = lambda: made.apply_gradients(gradients)  # noqa: E731
+        minimizer = OPTIMIZERS[optimizer]()
+        gradients = minimizer.compute_gradients(loss)
+        apply = lambda: minimizer.apply_gradients(gradients)  # noqa: E731
         train = tf.cond(tf.is_finite(loss), apply, tf.no_op, name="train")
         tf.global_variables_initializer()
     ops = steps(graph, [loss, train.op.name], batches("users:0", "items:0"))
@@ -114,17 +114,17 @@ def sum_over_the_different(ids, e):
 
 
 def count_of_the_different(ids, e):
-    found, places = tf.unique(ids)
-    rows = tf.gather(tf.gather(e, found), places)
-    return tf.reduce_sum(tf.square(rows)) / tf.cast(tf.size(found), tf.float32), []
+    distinct, places = tf.unique(ids)
+    rows = tf.gather(tf.gather(e, distinct), places)
+    return tf.reduce_sum(tf.square(rows)) / tf.cast(tf.size(distinct), tf.float32), []
 
 
 def norm_of_the_sums(ids, e):
     loss = tf.reduce_sum(tf.square(tf.gather(e, ids)))
     gradient = tf.gradients(loss, e)[0]
-    found, places = tf.unique(gradient.indices)
-    sums = tf.unsorted_segment_sum(gradient.values, places, tf.size(found))
-    return loss, [tf.norm(sums), tf.scatter_sub(e, found, 0.1 * sums).op.name]
+    distinct, places = tf.unique(gradient.indices)
+    sums = tf.unsorted_segment_sum(gradient.values, places, tf.size(distinct))
+    return loss, [tf.norm(sums), tf.scatter_sub(e, distinct, 0.1 * sums).op.name]
 
 
 def counts(ids, e):
@@ -137,9 +137,9 @@ def clipped_sums(ids, e):
     """What optimizers of Keras do, with gradients clipped row by row."""
     loss = tf.reduce_sum(tf.square(tf.gather(e, ids)))
     gradient = tf.gradients(loss, e)[0]
-    found, places = tf.unique(gradient.indices)
-    sums = tf.clip_by_value(tf.unsorted_segment_sum(gradient.values, places, tf.shape(found)[0]), -0.5, 0.5)
-    return loss, [tf.scatter_sub(e, found, 0.1 * sums).op.name]
+    distinct, places = tf.unique(gradient.indices)
+    sums = tf.clip_by_value(tf.unsorted_segment_sum(gradient.values, places, tf.shape(distinct)[0]), -0.5, 0.5)
+    return loss, [tf.scatter_sub(e, distinct, 0.1 * sums).op.name]
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_unique_of_what_depends_on_data():
     graph = tf.Graph()
     with graph.as_default():
         ids = tf.placeholder(tf.int32, [IDS], "ids")
-        found = tf.unique(tf.boolean_mask(ids, ids > 3))[0]
-        tf.size(found, name="size")
+        distinct = tf.unique(tf.boolean_mask(ids, ids > 3))[0]
+        tf.size(distinct, name="size")
     step = npu_shim.compile_step(graph, ["size:0"], ["ids:0"])
     for ids in (np.arange(IDS), np.arange(IDS) // 2, np.arange(IDS) % 5):
         assert step({"ids:0": ids}) == [len(np.unique(ids[ids > 3]))]
@@ -214,8 +214,8 @@ def test_writes_that_nothing_orders_are_not_lost():
         tf.group(*momentum, tf.assign_add(a, tf.ones([ROWS, COLUMNS])), name="train")
         tf.global_variables_initializer()
     feed = {"ids:0": np.arange(IDS)}
-    found = npu_shim.compile_step(graph, ["train", "a:0"], ["ids:0"], initializer="init")(feed)[1]
-    np.testing.assert_array_equal(found[:, 0], np.where(np.arange(ROWS) < IDS, 3, 1))
+    rows = npu_shim.compile_step(graph, ["train", "a:0"], ["ids:0"], initializer="init")(feed)[1]
+    np.testing.assert_array_equal(rows[:, 0], np.where(np.arange(ROWS) < IDS, 3, 1))
 
 
 def graph_convolution(x, support, w):

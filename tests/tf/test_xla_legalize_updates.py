@@ -59,7 +59,7 @@ def sparse_updates(use_resource, dtype=tf.float32, unique=False):
 
 def has_kernel(op, dtype):
     """Whether TensorFlow has a kernel on CPUs: not of KerasMomentum for references, few of low dtypes."""
-    kernels = [each for each in tf_internals.kernels().get(op, ()) if each.device_type == "CPU"]
+    kernels = [kernel for kernel in tf_internals.kernels().get(op, ()) if kernel.device_type == "CPU"]
     allowed = [constraint.allowed_values.list.type for kernel in kernels for constraint in kernel.constraint]
     return any(dtype.as_datatype_enum in types for types in allowed)
 
@@ -73,8 +73,8 @@ def sparse_update(row, gradient, indices, use_resource):
     for number, variable in enumerate(variables):
         start = np.random.RandomState(number).uniform(0.5, 1.5, [ROWS, COLUMNS]) * (0.1 if variable == "mg" else 1)
         name_of = "%d_%s_%s" % (place, name, variable)
-        made = tf.get_variable(name_of, initializer=tf.constant(start, dtype), use_resource=use_resource)
-        taken[variable] = made.handle if use_resource else made._ref()
+        owner = tf.get_variable(name_of, initializer=tf.constant(start, dtype), use_resource=use_resource)
+        taken[variable] = owner.handle if use_resource else owner._ref()
     given = {k: tf.constant(v, tf.int64 if k == "global_step" else dtype) for k, v in scalars.items()}
     return getattr(tf.raw_ops, op)(grad=gradient, indices=indices, **taken, **given, **attrs)
 

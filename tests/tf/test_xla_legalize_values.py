@@ -128,8 +128,8 @@ def results(case, dtype, number, feeds):
         else:
             given[key] = tf.placeholder(value.dtype, value.shape, "%s_%d" % (key, number))
             feeds[given[key].name] = value
-    made = getattr(tf.raw_ops, name)(**given, **attrs)
-    return list(made) if isinstance(made, tuple) else [made]
+    outputs = getattr(tf.raw_ops, name)(**given, **attrs)
+    return list(outputs) if isinstance(outputs, tuple) else [outputs]
 
 
 @pytest.mark.parametrize("dtype", list(EPS))
@@ -137,12 +137,12 @@ def test_an_op_gives_what_its_kernel_gives(dtype):
     cases = [case for case in CASES if dtype == "float32" or case[0].startswith(LOW)]
     feeds, fetches = {}, []
     with tf.Graph().as_default() as graph:
-        made = [results(case, dtype, number, feeds) for number, case in enumerate(cases)]
-        fetches = [tensor for each in made for tensor in each]
+        outputs = [results(case, dtype, number, feeds) for number, case in enumerate(cases)]
+        fetches = [tensor for tensors in outputs for tensor in tensors]
     with tf.Session(graph=graph) as session:
         expected = session.run(fetches, feeds)
     actual = npu_shim.compile_step(graph, fetches, list(feeds))(feeds)
-    names = [case[0] for case, tensors in zip(cases, made) for _ in tensors]
+    names = [case[0] for case, tensors in zip(cases, outputs) for _ in tensors]
     for name, value, wanted in zip(names, actual, expected):
         assert value.dtype == wanted.dtype, name
         if wanted.dtype.kind in "iub":

@@ -50,9 +50,9 @@ def step_of(f, way, train=False):
     with tf.Graph().as_default() as graph:
         x, n = tf.placeholder(tf.float32, [4, 3], "x"), tf.placeholder(tf.int32, [], "n")
         w = tf.get_variable("w", initializer=np.full([4, 3], 0.5, np.float32), use_resource=True)
-        found = WAYS[way](f, w * x * 2, n)
-        loss = tf.reduce_sum(found if train else w)
-        fetches = [found, tf.train.GradientDescentOptimizer(0.1).minimize(loss), w.read_value()]
+        rows = WAYS[way](f, w * x * 2, n)
+        loss = tf.reduce_sum(rows if train else w)
+        fetches = [rows, tf.train.GradientDescentOptimizer(0.1).minimize(loss), w.read_value()]
         return graph, fetches, [x, n], tf.global_variables_initializer()
 
 

@@ -118,11 +118,11 @@ def test_what_a_conditional_hands_over_in_a_size_that_data_decide_is_refused_by_
 def test_no_optional_is_left():
     graph_def = built(looped).as_graph_def()
     assert views.have_any(graph_def, OPTIONALS)
-    made = as_values(graph_def)
-    assert not views.have_any(made, OPTIONALS)
+    lowered = as_values(graph_def)
+    assert not views.have_any(lowered, OPTIONALS)
     assert views.have_any(graph_def, OPTIONALS)  # what was given is as it was
     with tf.Graph().as_default():
-        tf.import_graph_def(made)
+        tf.import_graph_def(lowered)
 
 
 @pytest.mark.skipif(not os.environ.get("NPU_SHIM_JAX"), reason="no interpreter with JAX: NPU_SHIM_JAX names none")
@@ -136,5 +136,5 @@ def test_the_engine_takes_such_steps(form):
         np.testing.assert_allclose([session.run(["loss:0", "train"], batch)[0] for batch in batches()], losses, 1e-5)
         for name, value in zip("wv", weights):
             np.testing.assert_allclose(session.run(name + "/Read/ReadVariableOp:0"), value, 1e-4, 1e-5)
-        (known,) = (each for each in session._npu_shim_engine.known.values() if each.programs)
+        (known,) = (run for run in session._npu_shim_engine.known.values() if run.programs)
         assert len(known.step.parts) == 1

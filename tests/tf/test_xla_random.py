@@ -24,8 +24,8 @@ def drawn(build, steps=2):
     with tf.Graph().as_default() as graph:
         with tf.control_dependencies([tf.no_op()]):
             fetch = build()
-    made = [npu_shim.compile_step(graph, fetch) for _ in range(2)]
-    return [[step() for _ in range(steps)] for step in made]
+    steps_of = [npu_shim.compile_step(graph, fetch) for _ in range(2)]
+    return [[step() for _ in range(steps)] for step in steps_of]
 
 
 LOGITS = np.log(np.float32([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]))
@@ -63,8 +63,8 @@ def test_what_xla_does_not_check_is_said_once_with_its_nodes(log):
         quotient = tf.floordiv(tf.placeholder(tf.int32, [], "n"), tf.placeholder(tf.int32, [], "d"), name="quotient")
         with tf.control_dependencies([tf.Assert(rows < 0.0, ["rows"], name="asserted")]):
             checked = tf.check_numerics(rows / 0.0, "not finite", name="checked")
-    made = [npu_shim.compile_step(graph, [rows, quotient, checked], ["k", "n", "d"]) for _ in range(2)]
-    row, number, infinite = made[0]({"k": 5, "n": 7, "d": 0})
+    steps = [npu_shim.compile_step(graph, [rows, quotient, checked], ["k", "n", "d"]) for _ in range(2)]
+    row, number, infinite = steps[0]({"k": 5, "n": 7, "d": 0})
     assert (row, number, infinite) == (2.0, -1, np.inf)  # a session ends with an error for each
     assert log.text.count("takes the last row for an index that is out of range") == 1
     for name in ("rows", "quotient", "checked", "asserted/Assert"):

@@ -132,8 +132,8 @@ def both(build):
     with tf.Session(graph=graph) as session:
         session.run(start)
         step = npu_shim.compile_step(session, fetches, [x, p])
-        compiled = [step(each) for each in fed]
-        plain = [session.run(fetches, each) for each in fed]
+        compiled = [step(feed) for feed in fed]
+        plain = [session.run(fetches, feed) for feed in fed]
         values = session.run(names)
     state = step.state()
     return (plain, {name: values[name] for name in state}), (compiled, state)

@@ -110,12 +110,12 @@ def test_recomputation_changes_no_bit(model, form):
     assert nothing.chains == ()
     assert np.all(np.isfinite(losses))
     for mode in ("auto", "memory"):
-        found, after, again = trained(model, form, mode)
+        actual, after, again = trained(model, form, mode)
         # the CPU code of newer XLAs fuses a product and a sum into one rounding, or does not, as its loops fall
         exact = form == "float16" or tf.__version__.startswith("2.15")
         allowed = {} if exact else {"rtol": 1e-4, "atol": 1e-5}
         same = np.testing.assert_allclose if allowed else np.testing.assert_array_equal
-        same(found, losses, **allowed)
+        same(actual, losses, **allowed)
         for name, value in after.items():
             same(value, state[name], err_msg=name, **allowed)
         if form == "bfloat16":
@@ -138,18 +138,18 @@ def test_exported_recomputation_changes_no_bit_under_jax(form, tmp_path):
             session.run("init")
             shapes = {"x": [32, 64], "y": [32]}
             options = dict(FORMS[form], recompute=folder.name)
-            made = export.export(session, ["loss:0", "train"], shapes, str(folder / "step"), **options)
-        assert bool(made.plan["recompute"]["chains"]) == (folder.name != "off")
-        batches = {"%d|%s" % (number, name): each for number, fed in enumerate(feeds) for name, each in fed.items()}
+            exported = export.export(session, ["loss:0", "train"], shapes, str(folder / "step"), **options)
+        assert bool(exported.plan["recompute"]["chains"]) == (folder.name != "off")
+        batches = {"%d|%s" % (number, name): batch for number, fed in enumerate(feeds) for name, batch in fed.items()}
         np.savez(str(folder / "batches.npz"), **batches)
     # without instructions that fuse a product and a sum into one rounding: XLA uses them as its loops happen to fall
     differential.run_under_jax(folders, INTERPRETER, XLA_FLAGS="--xla_cpu_max_isa=AVX")
-    found = [dict(np.load(str(folder / "results.npz"))) for folder in folders]
-    assert len(found[0]) > STEPS
-    for name, value in found[0].items():
-        np.testing.assert_array_equal(found[1][name], value, err_msg=name)
+    results = [dict(np.load(str(folder / "results.npz"))) for folder in folders]
+    assert len(results[0]) > STEPS
+    for name, value in results[0].items():
+        np.testing.assert_array_equal(results[1][name], value, err_msg=name)
         # float32 sums that run again stand in other loops, between other barriers, and are added in another order
-        np.testing.assert_allclose(found[2][name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(results[2][name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def step_of(model, form, **options):
@@ -231,9 +231,9 @@ def test_einsum_of_one_input_is_compiled(equation):
 
 def test_a_step_without_a_backward_pass_computes_nothing_again():
     graph = built("transformer")
-    made = step_function.build(graph, ["loss:0"], {"x": [32, 64], "y": [32]}, recompute="memory")
-    assert made.recomputation.chains == ()
-    assert "nothing is computed again: no value" in made.recomputation.as_text()
+    step = step_function.build(graph, ["loss:0"], {"x": [32, 64], "y": [32]}, recompute="memory")
+    assert step.recomputation.chains == ()
+    assert "nothing is computed again: no value" in step.recomputation.as_text()
 
 
 def test_another_word_is_an_error():

@@ -60,7 +60,7 @@ def at_size(graph_def, size):
             if value.dtype == np.float32:  # the number of pixels behind the last mean
                 value = value * np.float32((size / 224) ** 2)
             elif value.shape:
-                value = np.array([sizes.get(each, each) for each in value], value.dtype)
+                value = np.array([sizes.get(size, size) for size in value], value.dtype)
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
 
 
@@ -102,12 +102,12 @@ def vector(state):
     return np.concatenate([state[name].ravel() for name in sorted(state) if name.endswith("Momentum")])
 
 
-def follow(made, dtype, path, config=None, steps=STEPS, step_of=npu_shim.compile_step):
+def follow(model, dtype, path, config=None, steps=STEPS, step_of=npu_shim.compile_step):
     """Asserts that steps of the session are those of the compiled step from the same states; returns the step.
 
     What `step_of` makes of session, fetches and feeds has the methods of a compiled step that are called here.
     """
-    graph, fetches, fed = made
+    graph, fetches, fed = model
     checkpoints = Checkpoints(graph, path)
     random = np.random.RandomState(1)
     losses = []
@@ -138,8 +138,8 @@ def follow(made, dtype, path, config=None, steps=STEPS, step_of=npu_shim.compile
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory):
     """(what `thin` makes, its compiled step in float32 behind STEPS steps that were the session's)."""
-    made = thin()
-    return made, follow(made, "float32", tmp_path_factory.mktemp("float32") / "model")
+    model = thin()
+    return model, follow(model, "float32", tmp_path_factory.mktemp("float32") / "model")
 
 
 def test_steps_are_those_of_the_session(followed):

@@ -84,8 +84,8 @@ def test_a_root_of_zero_whose_gradient_is_masked_gets_no_nan_but_that_of_a_varia
 def test_the_embeddings_sparse_update_is_out_and_the_embedding_in():
     def build(x, n):
         table = tf.get_variable("table", [50, 8], use_resource=True)
-        found = tf.gather(table, n, name="found")
-        loss = tf.reduce_sum(tf.square(found, name="squares"))
+        rows = tf.gather(table, n, name="found")
+        loss = tf.reduce_sum(tf.square(rows, name="squares"))
         tf.train.AdamOptimizer(0.1).minimize(loss)
 
     out = out_of(build)

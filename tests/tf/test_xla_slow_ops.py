@@ -102,7 +102,7 @@ def test_a_session_with_xla_runs_them_by_their_kernels(separable, monkeypatch):
             session.run("init")
             session.run(["loss:0", "step"], given)
             ran[switch] = sessions.Ran(session, ["loss:0", "step"], given)
-    ops = {switch: [node.op for node in each.nodes] for switch, each in ran.items()}
+    ops = {switch: [node.op for node in run.nodes] for switch, run in ran.items()}
     for switch, count in (("on", 0), ("off", 4)):  # the chain is in a cluster, the convolutions are not
         assert ops[switch].count("Sigmoid") == count
         assert len([op for op in ops[switch] if op.endswith(DEPTHWISE)]) == 1  # oneDNN's has a name of its own

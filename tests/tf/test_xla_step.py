@@ -311,12 +311,12 @@ def test_the_program_takes_feeds_then_state_and_gives_fetches_then_new_state():
     arguments, results = layout.split(")->(")
     kinds = {"float32": "f32", "int32": "s32", "int64": "s64"}
     expected = [(feed.dtype.name, feed.shape) for feed in step.feeds]
-    expected += [(each.variable.dtype.name, each.variable.shape) for each in step.state]
+    expected += [(variable.variable.dtype.name, variable.variable.shape) for variable in step.state]
     shown = ["%s[%s]" % (kinds[dtype], ",".join(map(str, shape.as_list()))) for dtype, shape in expected]
     assert [part.split("{")[0].strip(", /*=0123456789") for part in shown] == [s.strip("0123456789") for s in shown]
     assert all(part in arguments for part in shown)
-    assert results.count("[") == 1 + sum(each.updated for each in step.state)
-    assert {each.name for each in step.state if not each.updated} == set()
+    assert results.count("[") == 1 + sum(variable.updated for variable in step.state)
+    assert {variable.name for variable in step.state if not variable.updated} == set()
 
 
 def test_what_only_a_group_waits_for_is_left_out_unless_it_has_an_effect():

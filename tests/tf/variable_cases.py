@@ -184,24 +184,24 @@ def answer(case):
         v = tf.get_variable("v", [3, 2], initializer=tf.constant_initializer(2.0))
         session.run(v.initializer)
         try:
-            made = CASES[case](v, session)
-            return plain(run_tensors(made, session))
+            output = CASES[case](v, session)
+            return plain(run_tensors(output, session))
         except Exception as error:  # which one is the answer
             return "raises " + next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == "builtins")
 
 
-def run_tensors(made, session):
-    if isinstance(made, (list, tuple)):
-        return [run_tensors(each, session) for each in made]
-    return session.run(made) if isinstance(made, (tf.Tensor, tf.Operation, tf.Variable)) else made
+def run_tensors(output, session):
+    if isinstance(output, (list, tuple)):
+        return [run_tensors(part, session) for part in output]
+    return session.run(output) if isinstance(output, (tf.Tensor, tf.Operation, tf.Variable)) else output
 
 
 def plain(value):
     """Numbers, strings, lists."""
     if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
+        return {key: plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
+        return [plain(part) for part in value]
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
     if isinstance(value, bytes):

@@ -9,12 +9,12 @@ from recipe import Recipe
 CV = "TensorFlow/contrib/cv/"
 
 
-def cifar(folder, random, each=10000):
+def cifar(folder, random, count=10000):
     """CIFAR-10 as its authors pickled it: five parts and a test part of `each` images."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"):
-        pixels = random.integers(0, 256, (each, 3072), np.uint8)
-        (folder / name).write_bytes(pickle.dumps({"data": pixels, "labels": [n % 10 for n in range(each)]}))
+        pixels = random.integers(0, 256, (count, 3072), np.uint8)
+        (folder / name).write_bytes(pickle.dumps({"data": pixels, "labels": [n % 10 for n in range(count)]}))
 
 
 def faces(folder, random, people=2040):

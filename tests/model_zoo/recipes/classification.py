@@ -41,11 +41,11 @@ def cifar_features(folder, random, count=60):
         tfrecords(folder / (part + ".tfrecords"), rows)
 
 
-def episodes(path, random, dimensions=16, classes=6, each=200, ways=2):
+def episodes(path, random, dimensions=16, classes=6, count=200, ways=2):
     """Features and classes of seen and unseen images, and episodes of `ways` unseen classes with 1 and 5 shots."""
     parts = []
     for _ in ("train", "test"):
-        labels = np.eye(classes, dtype=np.float32)[np.arange(classes * each) % classes]
+        labels = np.eye(classes, dtype=np.float32)[np.arange(classes * count) % classes]
         parts += [random.normal(size=(len(labels), dimensions)).astype(np.float32), labels]
     for shots in (1, 5):
         labels = np.repeat(np.eye(classes, dtype=np.float32)[:ways, None], shots, 1)
@@ -54,11 +54,11 @@ def episodes(path, random, dimensions=16, classes=6, each=200, ways=2):
     path.write_bytes(pickle.dumps(parts))
 
 
-def tasks(folder, random, classes=5, each=16):
+def tasks(folder, random, classes=5, count=16):
     """Images of 84 by 84, a folder a class, to learn from and to validate with."""
     for part in ("train", "val"):
         for number in range(classes):
-            images(folder / part / ("n%04d" % number), random, each, (84, 84))
+            images(folder / part / ("n%04d" % number), random, count, (84, 84))
 
 
 def poses(folder, random, count=42, classes=21):

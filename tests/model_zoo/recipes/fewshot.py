@@ -4,11 +4,11 @@ from data import images
 from recipe import Recipe
 
 
-def mini_imagenet(folder, random, classes=5, each=16):
+def mini_imagenet(folder, random, classes=5, count=16):
     """84 by 84 images, a folder a class."""
     for part in ("train", "val"):
         for number in range(classes):
-            images(folder / part / ("n%08d" % number), random, each, (84, 84))
+            images(folder / part / ("n%08d" % number), random, count, (84, 84))
 
 
 RECIPES = (

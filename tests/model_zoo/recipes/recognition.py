@@ -35,14 +35,14 @@ def videos(net, random, count=5, frames=16):
     np.save(str(net / "code_dir" / "crop_mean.npy"), np.full((frames, 112, 112, 3), 100, np.float32))
 
 
-def points(folder, random, count=24, each=200):
+def points(folder, random, count=24, size=200):
     """Digits as clouds of points: coordinates, a feature and the digit, in HDF5, and the lists of files."""
     import h5py
 
     folder.mkdir()
     for part in ("train", "test"):
         with h5py.File(str(folder / (part + "_0.h5")), "w") as f:
-            f["data"] = random.normal(size=(count, each, 4)).astype(np.float32)
+            f["data"] = random.normal(size=(count, size, 4)).astype(np.float32)
             f["label"] = random.integers(0, 10, (count, 1))
         write(folder / (part + "_files.txt"), part + "_0.h5\n")
 

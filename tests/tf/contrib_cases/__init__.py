@@ -45,8 +45,8 @@ def run(tf, contrib, name):
             variable.load(values(variable.op.name, *variable.shape.as_list()), session)
         session.run(tf.variables_initializer([v for v in tf.global_variables() if v not in tf.trainable_variables()]))
         for key in ("GLOBAL", "MODEL", "TRAINABLE"):
-            found = tf.get_collection(getattr(tf.GraphKeys, key + "_VARIABLES"))
-            out["%s/%s" % (name, key.lower())] = np.array(sorted(v.op.name for v in found), dtype="U")
+            variables = tf.get_collection(getattr(tf.GraphKeys, key + "_VARIABLES"))
+            out["%s/%s" % (name, key.lower())] = np.array(sorted(v.op.name for v in variables), dtype="U")
         train = tf.get_collection("train_of_case")
         for _ in range(3 if train else 0):
             session.run(train)

@@ -46,10 +46,10 @@ def _columns(layers):
 @case
 def columns_transformed(tf, contrib):
     columns = _columns(contrib.layers)
-    made = contrib.layers.transform_features(_features(tf), list(columns.values()))
+    transformed = contrib.layers.transform_features(_features(tf), list(columns.values()))
     out = []
     for name in sorted(columns):
-        value = made[columns[name]]
+        value = transformed[columns[name]]
         for part in value if type(value) is tuple else [value]:
             out += [part.indices, part.values, part.dense_shape] if isinstance(part, tf.SparseTensor) else [part]
     return out
@@ -123,10 +123,10 @@ def columns_parsed(tf, contrib):
         {"wire": feature("bytes", [b"omar", b"bunk"]), "price": feature("float", [1.0, 2.0])},
         {"price": feature("float", [30.0, -40.0]), "age": feature("float", [7.0])},
     ]
-    examples = [serialized(tf.train.Example(features=tf.train.Features(feature=each))) for each in examples]
+    examples = [serialized(tf.train.Example(features=tf.train.Features(feature=features))) for features in examples]
     columns = _columns(layers)
     used = [columns[name] for name in ("keys", "price", "buckets", "age")]
-    made = layers.parse_feature_columns_from_examples(tf.constant(examples), used)
+    parsed = layers.parse_feature_columns_from_examples(tf.constant(examples), used)
     steps = [tf.train.FeatureList(feature=[feature("bytes", [b"marlo"]), feature("bytes", [b"omar", b"bunk"])])]
     numbers = tf.train.FeatureList(feature=[feature("float", [1.0, 2.0]), feature("float", [3.0, 4.0])])
     sequence = tf.train.SequenceExample(
@@ -141,7 +141,7 @@ def columns_parsed(tf, contrib):
     joined = layers.sequence_input_from_feature_columns(batch, [embedded, columns["price"]])
     placed = layers.make_place_holder_tensors_for_base_features(used)
     return [
-        made[columns["keys"]].values, made[columns["keys"]].indices, *[made[column] for column in used[1:]],
+        parsed[columns["keys"]].values, parsed[columns["keys"]].indices, *[parsed[column] for column in used[1:]],
         context["age"], joined, [tf.constant(name) for name in sorted(placed)],
         [tf.constant(str(t.shape.as_list())) for name, t in sorted(placed.items()) if isinstance(t, tf.Tensor)],
     ]  # fmt: skip

@@ -208,8 +208,8 @@ def placed_variables(tf, contrib):
     ):
         with tf.Graph().as_default():
             with tf.device(tf.train.replica_device_setter(cluster=cluster, ps_strategy=strategy)):
-                made = [tf.Variable(np.zeros(size, np.float32), name="v%d" % size) for size in (8, 2, 3, 4, 9, 1)]
-            out.append([v.device for v in made])
+                variables = [tf.Variable(np.zeros(size, np.float32), name="v%d" % size) for size in (8, 2, 3, 4, 9, 1)]
+            out.append([v.device for v in variables])
     return [tf.constant(device) for devices in out for device in devices]
 
 

@@ -171,10 +171,10 @@ def rnn_gated(tf, contrib):
 @case
 def rnn_turing(tf, contrib):
     cells = module(tf, "rnn.python.ops.rnn_cell")
-    made = [cells.NTMCell(contrib.rnn.LSTMCell(6), 5, 4, 1, 1, output_dim=3),
+    turing = [cells.NTMCell(contrib.rnn.LSTMCell(6), 5, 4, 1, 1, output_dim=3),
             cells.NTMCell(contrib.rnn.GRUCell(6), 7, 4, 2, 2, shift_range=2, clip_value=1)]  # fmt: skip
     out = []
-    for index, cell in enumerate(made):
+    for index, cell in enumerate(turing):
         state = cell.zero_state(3, tf.float32)
         steps = []
         with tf.variable_scope("turing%d" % index) as scope:

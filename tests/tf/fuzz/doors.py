@@ -81,8 +81,8 @@ def of_one_step(program):
         return None
     step = steps[program.seed % len(steps)]
     runs = [line for number in range(3) for line in ("s.run('%s', %d)" % (step, program.seed + number), "s.look()")]
-    made = tuple("full = tf.train.Saver()" if line.startswith("full") else line for line in program.lines)
-    return program._replace(lines=made, runs=(*runs, "s.save('full', 9)", "elsewhere('full', 9)"))
+    renamed = tuple("full = tf.train.Saver()" if line.startswith("full") else line for line in program.lines)
+    return program._replace(lines=renamed, runs=(*runs, "s.save('full', 9)", "elsewhere('full', 9)"))
 
 
 def _whole(name, lines):

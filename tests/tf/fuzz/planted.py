@@ -104,8 +104,8 @@ class _Everything:
         return True
 
 
-def _always_dense(gradient, variable, made=sums.sum_for):
-    return made(tf.convert_to_tensor(gradient), variable)
+def _always_dense(gradient, variable, sum_for=sums.sum_for):
+    return sum_for(tf.convert_to_tensor(gradient), variable)
 
 
 def _swap(graph_def):

@@ -181,10 +181,10 @@ class Side:
                 problems.append(error)
 
         started = [threading.Thread(target=repeat, args=[label], daemon=True) for label in (one, other)]
-        for each in started:
-            each.start()
-        for each in started:
-            each.join(LIMIT)
+        for thread in started:
+            thread.start()
+        for thread in started:
+            thread.join(LIMIT)
         if any(thread.is_alive() for thread in started):
             raise Hang("threads")
         if problems:

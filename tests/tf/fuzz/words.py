@@ -142,8 +142,8 @@ def minimize(optimizer, value, variables, counted=False):
     """A step of an optimizer on the product of one or two variables, times a matrix that is no longer learned."""
     flat = [part for variable in variables for part in (variable if hasattr(variable, "as_tensor") else [variable])]
     whole = read(variables[0])
-    for each in variables[1:]:
-        whole = clip(tf.matmul(whole, read(each)))
+    for factor in variables[1:]:
+        whole = clip(tf.matmul(whole, read(factor)))
     loss = tf.reduce_sum(whole * tf.stop_gradient(value))
     step = tf.train.get_or_create_global_step() if counted else None
     return optimizer.minimize(loss, step, flat, gate_gradients=tf.train.Optimizer.GATE_GRAPH)
