@@ -1,4 +1,4 @@
-"""The one door to TensorFlow's private modules, and the one file that knows the differences between its versions.
+"""The one module that imports TensorFlow's private modules, and that knows the differences between its versions.
 
 Everything else in the project uses `tensorflow.compat.v1`; the linter and a test hold that rule. Sources: TensorFlow
 1.15.5, 2.15.1 and 2.21.0.

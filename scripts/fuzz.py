@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""Runs random programs at doors against plain TensorFlow, and shrinks those that show a difference.
+"""Runs random programs at entrances against plain TensorFlow, and shrinks those that show a difference.
 
     python scripts/fuzz.py engine 17              one seed: its script, what differs, and the smallest script that does
     python scripts/fuzz.py session,clusters 0 --count 1000
 
-The programs and the doors are in tests/tf/fuzz. NPU_SHIM_JAX names a Python with JAX, for the engine and for export.
+Programs and entrances are in tests/tf/fuzz. NPU_SHIM_JAX names a Python with JAX, for the engine and for export.
 """
 
 import argparse
@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" 
 def main():
     """Reads the command line and runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("doors", help="names of fuzz.doors.DOORS, with commas between")
+    parser.add_argument("entrances", help="names of fuzz.entrances.ENTRANCES, with commas between")
     parser.add_argument("seed", type=int, help="the first seed")
     parser.add_argument("--count", type=int, default=1, help="how many seeds")
     parser.add_argument("--fault", help="put back one of fuzz.planted.FAULTS")
@@ -31,10 +31,10 @@ def main():
 
     if asked.fault:
         with planted.FAULTS[asked.fault].plant():
-            difference = trials.first_difference(asked.doors, asked.count)
+            difference = trials.first_difference(asked.entrances, asked.count)
         print("%s: %s" % (asked.fault, difference or "not found"))
         return 0
-    names, start, failed = asked.doors.split(","), time.time(), 0
+    names, start, failed = asked.entrances.split(","), time.time(), 0
     for seed in range(asked.seed, asked.seed + asked.count):
         if seed > asked.seed and seed % 50 == 0:
             print("%d seeds, %.0f s" % (seed - asked.seed, time.time() - start), flush=True)
@@ -46,7 +46,7 @@ def main():
                 print("seed %d at %s: %s" % (seed, name, told[0]), flush=True)
                 if asked.shrink or asked.count == 1:
                     print(trials.smallest(name, seed), flush=True)
-    print("%d seeds at %s: %d differences, %.0f s" % (asked.count, asked.doors, failed, time.time() - start))
+    print("%d seeds at %s: %d differences, %.0f s" % (asked.count, asked.entrances, failed, time.time() - start))
     return 1 if failed else 0
 
 

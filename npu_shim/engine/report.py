@@ -47,7 +47,7 @@ def _plan(
     feeds = frozenset(feeds)
     fetches = [name for name in fetches if name not in feeds]
     nodes = facts.nodes_of(graph_def, [source_of(name) for name in fetches], feeds)
-    reason = step_detection.why_no_step(nodes)
+    reason = step_detection.refusal(nodes)
     if reason:
         return nodes, None, "engine: the run is no training step: %s; it runs in the session\n" % reason
     tensors = [name for name in fetches if ":" in name]

@@ -48,7 +48,7 @@ def attach(session):
     engine = Engine(session)
     setattr(session, ENGINE, engine)
     interceptors.watch(session, engine)
-    interceptors.at_unwatched(session, engine.leave)
+    interceptors.at_unwatched(session, engine.leave_to_session)
     interceptors.at_close(session, engine.close)
 
 
@@ -108,7 +108,7 @@ class Engine:
         """Copies all values that are newer on the device to the session."""
         self._guarded(self.residency.release)
 
-    def leave(self, what):
+    def leave_to_session(self, what):
         """Leaves all to the session from now on, since nothing watches `what`: when does it end?"""
         if not self._off:
             self._off = "a run is not watched"
@@ -156,8 +156,8 @@ class Engine:
 
     def _rest_in_session(self, run, given, tensors, targets, metadata=None, number=0):
         """Runs what is left of a step from program `number` on in the session; returns dict of tensor to value."""
-        (asked, left), feeds = run.step.rest(number, given, tensors, targets)
-        access = replace(run.known.access, blocks=run.step.rest_blocks(number))
+        (asked, left), feeds = run.step.fallback(number, given, tensors, targets)
+        access = replace(run.known.access, blocks=run.step.fallback_blocks(number))
         return dict(zip(asked, self._in_session(access, run.once, [asked, left], feeds, run.options, metadata)[0]))
 
     def _admit(self, step):

@@ -145,7 +145,7 @@ class Step:
         """Name -> shape (tuple) of the programs' variables."""
         return {variable.name: _shape_of(variable.variable) for part in self.parts for variable in part.prepared.state}
 
-    def rest(self, number, given, tensors, targets):
+    def fallback(self, number, given, tensors, targets):
         """What the session must run if program `number` cannot be compiled, without running anything again.
 
         Args:
@@ -161,7 +161,7 @@ class Step:
         left = [name for name in fallback.ungrouped(self.nodes, targets) if name not in done]
         return ([name for name in tensors if name not in given], left), {**given, **self.waiting}
 
-    def rest_blocks(self, number):
+    def fallback_blocks(self, number):
         """Whether what `fallback` leaves to the session may wait for what happens outside of the run."""
         done = {name for part in self.parts[:number] for name in part.program.hosts}
         return any(self.cut.places.get(name) is not Place.FEED and name not in done for name in self.blocking)

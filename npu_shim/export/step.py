@@ -22,7 +22,7 @@ from typing import Any, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim import __version__
-from npu_shim.export import calls, open_sizes
+from npu_shim.export import calls, dynamic_shapes
 from npu_shim.options import engine
 from npu_shim.pjrt import arrays, convert, manifest, other_python
 from npu_shim.pjrt.attention.spec import ATTRIBUTE
@@ -161,7 +161,7 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
     open_rows.require_bounds(module)
     open_rows.require_counts_of_loops(module)
     open_rows.require_equal_branches(module)
-    return open_sizes.written(calls.by_name(module))
+    return dynamic_shapes.written(calls.by_name(module))
 
 
 def without_origins(module: Any) -> bytes:

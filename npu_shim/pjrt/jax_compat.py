@@ -1,4 +1,4 @@
-"""The one door to JAX: which releases work, devices, a StableHLO program as a JAX function.
+"""What is asked of JAX, in one place: which releases work, devices, a StableHLO program as a JAX function.
 
 Only this module, `convert` and `barriers` use what is not public in JAX; a test (`test_private_jax_names.py`)
 says what of it a newer release has moved. Tried with 0.9.2, 0.10.2, 0.11.2 and 0.12.0.

@@ -30,13 +30,13 @@ class Stored(NamedTuple):
 
     Attributes:
         program: a compiled jax program.
-        is_old: whether an earlier compilation was loaded.
-        trouble: why the folder did not serve, "" if it did.
+        cache_hit: whether an earlier compilation was loaded.
+        warning: why the folder did not serve, "" if it did.
     """
 
     program: Any
-    is_old: bool = False
-    trouble: str = ""
+    cache_hit: bool = False
+    warning: str = ""
 
 
 def folder(asked: Any = None) -> str:
@@ -58,22 +58,22 @@ def compiled(jax: Any, lowered: Any, device: Any, cache: str) -> Stored:
         return Stored(lowered.compile())
     if jax.config.jax_compilation_cache_dir:  # of a program that JAX has loaded, a second copy lacks functions (0.12)
         text = "JAX's own cache of compiled programs is on ('%s') and is used in place of '%s'"
-        return Stored(lowered.compile(), trouble=text % (jax.config.jax_compilation_cache_dir, cache))
+        return Stored(lowered.compile(), warning=text % (jax.config.jax_compilation_cache_dir, cache))
     from jax.experimental import serialize_executable
 
-    name, trouble = _name(jax, lowered, device) + SUFFIX, ""
+    name, warning = _name(jax, lowered, device) + SUFFIX, ""
     try:
-        return Stored(_loaded(read(cache, name), lowered, device), is_old=True)
+        return Stored(_loaded(read(cache, name), lowered, device), cache_hit=True)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except Exception as reason:  # what a file of another release or device holds can fail in any way
-        trouble = unusable(cache, name, reason)
+        warning = unusable(cache, name, reason)
     executable = lowered.compile()
     try:
         write(cache, name, serialize_executable.serialize(executable)[0])
     except Exception as reason:  # the program is there all the same
-        trouble = not_kept(cache, reason)
-    return Stored(executable, trouble=trouble)
+        warning = not_kept(cache, reason)
+    return Stored(executable, warning=warning)
 
 
 def read(cache: str, name: str) -> bytes:

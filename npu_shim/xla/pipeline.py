@@ -102,7 +102,7 @@ PRUNE = Pipeline(
     (
         Pass(
             "dead-control-dependencies",
-            dead_control_dependencies.leave_out,
+            dead_control_dependencies.eliminate,
             "first: what nobody needs costs every later pass, and the precision plan would explain it",
         ),
     ),
@@ -114,7 +114,7 @@ RESOURCES = Pipeline(
     (
         Pass(
             "remove-host-reports",
-            host_reports.leave_out,
+            host_reports.eliminate,
             "first: prints and assertions take strings, which no later pass understands",
             needs_ops=frozenset(host_reports.SILENT + host_reports.FORWARDING),
         ),
@@ -125,7 +125,7 @@ RESOURCES = Pipeline(
         ),
         Pass(
             "hoist-branch-reads",
-            branch_reads.before_branches,
+            branch_reads.hoist,
             "while reads of resource variables are the script's own: those that the next pass makes stay in place",
             needs_ops=frozenset(["Switch"]),
         ),
@@ -138,7 +138,7 @@ RESOURCES = Pipeline(
         ),
         Pass(
             "lower-slice-writes",
-            slice_writes.as_choices,
+            slice_writes.lower,
             "after the conversion of variables, which makes such writes of StridedSliceAssign",
             requires=(NO_REFERENCES,),
             ensures=(NO_SLICE_WRITES,),
@@ -146,7 +146,7 @@ RESOURCES = Pipeline(
         ),
         Pass(
             "lower-dynamic-stitch",
-            dynamic_stitch.as_choices,
+            dynamic_stitch.lower,
             "before shapes are known: it needs the form in which TensorFlow writes a partitioned lookup",
             needs_ops=frozenset(compile_time.STITCHES),
         ),
@@ -172,19 +172,19 @@ SHAPES = Pipeline(
         ),
         Pass(
             "optionals-to-values",
-            pipeline.on_graph_def(optionals.as_values),
+            pipeline.on_graph_def(optionals.lower),
             "before the rest: an Optional hides a value from every pass that asks for shapes",
             needs_ops=optionals.OPS,
         ),
         Pass(
             "bound-row-gradients",
-            row_gradients.of_fixed_size,
+            row_gradients.bound,
             "before legalization, which asks for the sizes of what loops append",
             needs_ops=frozenset(["NextIteration"]),
         ),
         Pass(
             "mask-open-uniques",
-            open_sources.masked,
+            open_sources.mask,
             "of tf.unique, and of tf.where: before legalization, which gives tf.unique padding that these masks know",
             needs_ops=open_sources.OPS,
         ),
@@ -196,7 +196,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "count-open-slices",
-            open_slices.never_negative,
+            open_slices.count_rows,
             "before the check of open sizes, which takes these slices for sound",
             needs_ops=frozenset([open_slices.SLICE]),
         ),
@@ -208,7 +208,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "array-rows-to-writes",
-            array_rows.as_writes,
+            array_rows.lower,
             "with loops still in TensorFlow 1's form, and after legalization, which gives arrays their sizes",
             needs_ops=frozenset([array_rows.OP]),
         ),
@@ -227,14 +227,14 @@ SHAPES = Pipeline(
             needs_ops=frozenset(if_conversion.IFS),
         ),
         Pass(
-            "hide-written-variables",
+            "insert-constant-barriers",
             constant_barriers.insert,
             "on While and If, across which XLA takes a variable for the constant that it was",
             requires=(FUNCTIONAL,),
         ),
         Pass(
             "order-reads-before-writes",
-            ordering.reads_first,
+            ordering.order_reads,
             "when all reads and writes are there",
             requires=(FUNCTIONAL,),
         ),
@@ -259,7 +259,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "unique-function-names",
-            function_names.unique,
+            function_names.uniquify,
             "last: the names are a hash of all that the step is, as a GraphDef: it stays one from here on",
         ),
     ),

@@ -294,7 +294,7 @@ def prepare(
     nodes = [_name(fetch).partition(":")[0] for fetch in wanted]
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
     asked = rewriting.options_of(source, options)
-    graph_def = writers.leave_out_containers(graph_def, source.graph_def)
+    graph_def = writers.clear_containers(graph_def, source.graph_def)
     graph_def = checked(graph_def, nodes, placeholders, asked.watching)
     names = [*map(_name, wanted)]
     graph_def, plan = rewriting.rewritten(source, graph_def, names, placeholders, asked.values, device)

@@ -24,32 +24,32 @@ class Links(NamedTuple):
 
     Attributes:
         nodes: the nodes; the further inputs of a reader come behind those of its layout, as first outputs of writers.
-        rounds: position of a loop's Merge -> what comes to it from the iteration before.
+        back_edges: position of a loop's Merge -> what comes to it from the iteration before.
     """
 
     nodes: Sequence[Node]
-    rounds: Dict[int, Tuple[Port, ...]]
+    back_edges: Dict[int, Tuple[Port, ...]]
 
 
 def linked(view: GraphView) -> Links:
     """Links the nodes of a graph. Containers whose contents depend on what is read from them are left out."""
     nodes = list(view.nodes)
-    rounds: Dict[int, Tuple[Port, ...]] = {}
+    back_edges: Dict[int, Tuple[Port, ...]] = {}
     for position in view.of_ops(["Merge"]):
         node = nodes[position]
         back = tuple(port for port in node.inputs if nodes[port.node].op in NEXT)
         if back:
-            rounds[position] = back
+            back_edges[position] = back
             nodes[position] = node._replace(inputs=tuple(port for port in node.inputs if port not in back))
     writers = _writers_by_reader(view)
     if not writers:
-        return Links(nodes, rounds)
+        return Links(nodes, back_edges)
     alone = {reader: nodes[reader] for reader in writers}
     for reader, written in writers.items():
         nodes[reader] = nodes[reader]._replace(inputs=(*nodes[reader].inputs, *written))
     for position in _on_cycles(nodes):
         nodes[position] = alone.get(position, nodes[position])
-    return Links(nodes, rounds)
+    return Links(nodes, back_edges)
 
 
 def _writers_by_reader(view: GraphView) -> Dict[int, Tuple[Port, ...]]:

@@ -86,7 +86,7 @@ class Inference:
     def _next(self, question: Question) -> List[Question]:
         """The questions about the next values of a loop's Merge."""
         what, port = question
-        return [(what, back) for back in self._links.rounds.get(port.node, ()) if port.port == 0]
+        return [(what, back) for back in self._links.back_edges.get(port.node, ()) if port.port == 0]
 
     def _refuted(self, answered: Sequence[Question]) -> Dict[Question, Answer]:
         """Loop variables whose next value contradicts the assumption, and what to assume instead.

@@ -7,8 +7,8 @@ The lines go behind those that the rewriter writes for graphs: {"step": 3, "fetc
 ends, or a minute after the first one. ZOO_FLOAT32 makes every mode one that keeps float32, to compare with.
 ZOO_SEED seeds Python, NumPy and every graph of a script that does not do so, so that losses of several runs can be
 compared. A step of a session that has an engine also says what the engine made of it: {"taken": true, "host_ops": 3,
-"programs": 1} or {"taken": false, "why": "..."}; it is watched at the session's doors, since the engine's programs run
-in front of what TensorFlow runs.
+"programs": 1} or {"taken": false, "why": "..."}; it is watched where a session is entered, since the engine's programs
+run in front of what TensorFlow runs.
 """
 
 import json
@@ -118,8 +118,8 @@ def watch(base):
     base._Callable.__init__, base._Callable.__call__ = watched_init, watched_call
 
 
-def watch_doors():
-    """Puts a watch on the doors of sessions, in front of the engine, and on what TensorFlow runs without a door."""
+def watch_entrances():
+    """Puts a watch on the runs of sessions, in front of the engine, and on those that TensorFlow makes by itself."""
     from npu_shim.engine import sessions
     from npu_shim.engine.partition.cut import Place
     from npu_shim.engine.runtime import requests
@@ -200,7 +200,7 @@ if __name__ == "__main__":
     if os.environ.get("ZOO_SEED"):
         sow(int(os.environ["ZOO_SEED"]))
     if engine_of(sys.argv[1:]) == "pjrt":
-        watch_doors()
+        watch_entrances()
     else:
         watch(base)
     if os.environ.get("ZOO_FLOAT32"):

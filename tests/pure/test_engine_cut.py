@@ -2,7 +2,7 @@
 
 from npu_shim.engine.partition.cut import Place, plan
 from npu_shim.engine.partition.nodes import Node, depths
-from npu_shim.engine.partition.step_detection import ENOUGH, why_no_step
+from npu_shim.engine.partition.step_detection import ENOUGH, refusal
 
 
 def graph(text):
@@ -47,18 +47,18 @@ def test_the_three_parts_and_what_crosses():
 
 
 def test_it_is_a_step_and_an_initializer_is_none():
-    assert why_no_step(graph(STEP)) is None
-    assert why_no_step(graph(STEP), ["other"]) is None
-    assert "local variables alone" in why_no_step(graph(STEP), ["v"])
+    assert refusal(graph(STEP)) is None
+    assert refusal(graph(STEP), ["other"]) is None
+    assert "local variables alone" in refusal(graph(STEP), ["v"])
     initializer = graph("v:VarHandleOp() variable\n r:Qr(c) product\n c:Const()\n a:Assign(v r) writes=v variable")
-    assert "little work" in why_no_step(initializer)
-    assert why_no_step(graph("c:Const()")) == "it writes no variable"
+    assert "little work" in refusal(initializer)
+    assert refusal(graph("c:Const()")) == "it writes no variable"
     many = "\n".join("m%d:Mul(read) computes" % number for number in range(ENOUGH))
     small = "v:VarHandleOp() variable\n read:ReadVariableOp(v) variable learned\n a:AssignAdd(v read) writes=v variable"
-    assert why_no_step(graph(small)) is not None
-    assert why_no_step(graph(small + "\n" + many)) is None
+    assert refusal(graph(small)) is not None
+    assert refusal(graph(small + "\n" + many)) is None
     beside = "\n".join("r%d:RandomUniform() computes" % number for number in range(ENOUGH))
-    assert "little work" in why_no_step(graph(small + "\n" + beside))  # variables that are copies of others begin so
+    assert "little work" in refusal(graph(small + "\n" + beside))  # variables that are copies of others begin so
 
 
 TWO = """

@@ -165,7 +165,7 @@ def break_it(module, context):
     module.graph["i"].set_inputs([module.graph["x"].value])
 
 
-def mend_it(module, context):
+def repair(module, context):
     module.graph["i"].set_inputs([module.graph["k"].output(1)])
 
 
@@ -215,12 +215,12 @@ def test_what_is_broken_at_the_end_is_an_error_always():
     expected = r"pipeline 'tests': input 0 of 'i' \(Identity\), 'x', is float32, expected int32"
     with pytest.raises(VerifyError, match=expected):
         pipeline.run(of(Pass("break", break_it, "")), parsed())
-    assert pipeline.run(of(Pass("break", break_it, ""), Pass("mend", mend_it, "")), parsed()) == ["break", "mend"]
+    assert pipeline.run(of(Pass("break", break_it, ""), Pass("repair", repair, "")), parsed()) == ["break", "repair"]
 
 
 def test_each_pass_is_checked_on_request():
     with pytest.raises(VerifyError, match="pass 'break': input 0 of 'i'"):
-        pipeline.run(of(Pass("break", break_it, ""), Pass("mend", mend_it, "")), parsed(), watch=Watch(each=True))
+        pipeline.run(of(Pass("break", break_it, ""), Pass("repair", repair, "")), parsed(), watch=Watch(each=True))
 
 
 def test_what_a_pass_requires_and_ensures_is_checked_on_request():

@@ -1,4 +1,4 @@
-"""Random training steps, and every door through which one can be run: all must give what plain TensorFlow gives.
+"""Random training steps, and every entrance through which one can be run: all must give what plain TensorFlow gives.
 
 A step is a row of sections. Each computes a matrix of what came before, then writes a variable; control edges put the
 sections in order, so that nothing is left to chance. All numbers are small integers, exact in float16 and bfloat16, so

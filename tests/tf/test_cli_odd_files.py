@@ -1,4 +1,4 @@
-"""Odd but readable files at the doors of the command line: one line that says what is wrong, exit status 2."""
+"""Odd but readable files at the entrances of the command line: one line that says what is wrong, exit status 2."""
 
 import pytest
 import tensorflow.compat.v1 as tf

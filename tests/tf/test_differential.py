@@ -1,7 +1,7 @@
-"""Random training steps through every door: to the bit what plain TensorFlow gives. See differential.py.
+"""Random training steps through every entrance: to the bit what plain TensorFlow gives. See differential.py.
 
-The engine's door is tried with random orders of runs as well, see differential_runs.py. NPU_SHIM_NIGHTLY=1 in the
-environment tries two thousand steps a door.
+The engine's entrance is tried with random orders of runs as well, see differential_runs.py. NPU_SHIM_NIGHTLY=1 in the
+environment tries two thousand steps an entrance.
 """
 
 import functools
@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.usefixtures("control_flow_of_version_1", "activated"),
 ]
 NIGHTLY = 2000 if os.environ.get("NPU_SHIM_NIGHTLY") else None
-COUNT = NIGHTLY or 8  # of steps a door; fuzz/ draws programs for the same doors
+COUNT = NIGHTLY or 8  # of steps an entrance; fuzz/ draws programs for the same entrances
 ENGINE, SCRIPTS = NIGHTLY or 6, NIGHTLY or 2  # a script has about ten programs
 INTERPRETER = os.environ.get("NPU_SHIM_JAX")
 HAS_ENGINE = pytest.mark.skipif(

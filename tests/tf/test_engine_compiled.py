@@ -1,4 +1,4 @@
-"""compile_step on PJRT: the same doors, numbers and errors as on TensorFlow's XLA."""
+"""compile_step on PJRT: the same entrances, numbers and errors as on TensorFlow's XLA."""
 
 import gc
 import weakref

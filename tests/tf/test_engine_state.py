@@ -226,7 +226,7 @@ def test_options_reach_what_the_session_runs_of_a_step():
     train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(tf.matmul(x, w))))
     seen = []
 
-    def beneath(session, once, fetches, feeds, options, metadata):
+    def innermost(session, once, fetches, feeds, options, metadata):
         seen.append(options)
         return once(fetches, feeds, options, metadata)
 
@@ -234,7 +234,7 @@ def test_options_reach_what_the_session_runs_of_a_step():
     given.experimental.use_run_handler_pool = False
     with sessions.opened() as session:
         session.run(train)
-        interceptors.innermost(session, beneath)
+        interceptors.innermost(session, innermost)
         session.run(train, options=given)
         assert [options_seen.inter_op_thread_pool for options_seen in seen] == [-1]
         assert seen[0].report_tensor_allocations_upon_oom

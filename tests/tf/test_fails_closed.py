@@ -37,8 +37,8 @@ def said(caplog):
 
 class TestInterrupts:
     @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit])
-    @pytest.mark.parametrize("door", ["run", "make_callable", "partial_run"])
-    def test_what_interrupts_planning_reaches_the_caller_and_nothing_has_run(self, product, monkeypatch, stop, door):
+    @pytest.mark.parametrize("entrance", ["run", "make_callable", "partial_run"])
+    def test_what_interrupts_planning_reaches_the_caller_and_nothing_ran(self, product, monkeypatch, stop, entrance):
         x, y = product
         count = tf.get_variable("count", initializer=0, use_resource=True)
         with tf.control_dependencies([count.assign_add(1)]):
@@ -47,9 +47,9 @@ class TestInterrupts:
             session.run(count.initializer)
 
             def planned():
-                if door == "run":
+                if entrance == "run":
                     return session.run(counted, {x: ROW})
-                if door == "make_callable":
+                if entrance == "make_callable":
                     return session.make_callable(counted, [x])(ROW)
                 return session.partial_run(session.partial_run_setup([counted], [x]), counted, {x: ROW})
 

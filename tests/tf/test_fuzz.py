@@ -1,8 +1,8 @@
-"""Random programs at every door: results, and the whole state after every run, as in plain TensorFlow. See fuzz/.
+"""Random programs at every entrance: results, and the whole state after every run, as in plain TensorFlow. See fuzz/.
 
-NPU_SHIM_NIGHTLY=1 in the environment runs a thousand programs of drawing.py and of wider.py a door;
+NPU_SHIM_NIGHTLY=1 in the environment runs a thousand programs of drawing.py and of wider.py an entrance;
 NPU_SHIM_FUZZ_SEEDS=COUNT as many as it says, NPU_SHIM_FUZZ_FIRST=SEED from that seed of each on. A program that
-differs is shrunk: `python scripts/fuzz.py DOOR SEED`.
+differs is shrunk: `python scripts/fuzz.py ENTRANCE SEED`.
 """
 
 import os
@@ -23,14 +23,14 @@ COUNTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("door", COUNTS)
-def test_programs_give_what_plain_tensorflow_gives(door, monkeypatch):
-    if door == "engine" and not HAS_ENGINE:
+@pytest.mark.parametrize("entrance", COUNTS)
+def test_programs_give_what_plain_tensorflow_gives(entrance, monkeypatch):
+    if entrance == "engine" and not HAS_ENGINE:
         pytest.skip("no JAX, and NPU_SHIM_JAX names none")
-    if door == "exported" and not os.environ.get("NPU_SHIM_JAX"):
+    if entrance == "exported" and not os.environ.get("NPU_SHIM_JAX"):
         pytest.skip("no interpreter with JAX: NPU_SHIM_JAX names none")
-    count = ASKED or COUNTS[door]
-    told = [line for first in (0, wider.FIRST) for line in trials.differing([door], first + FIRST, count)]
+    count = ASKED or COUNTS[entrance]
+    told = [line for first in (0, wider.FIRST) for line in trials.differing([entrance], first + FIRST, count)]
     assert not told, "\n".join(told)
 
 
@@ -48,8 +48,8 @@ def test_ranks_leave_no_variable_to_those_of_the_next_program(container):
 @pytest.mark.nightly
 @pytest.mark.parametrize("fault", planted.FAULTS)
 def test_a_planted_fault_is_found(fault):
-    door = planted.FAULTS[fault].door
-    if door == "engine" and not HAS_ENGINE:
+    entrance = planted.FAULTS[fault].entrance
+    if entrance == "engine" and not HAS_ENGINE:
         pytest.skip("no JAX, and NPU_SHIM_JAX names none")
     with planted.FAULTS[fault].plant():
-        assert trials.first_difference(door, 300) is not None
+        assert trials.first_difference(entrance, 300) is not None

@@ -79,19 +79,19 @@ def test_a_page_says_what_the_plan_says(graph, tmp_path, capsys):
     assert said["growth.T"][1:3] == ("float32", "black-listed")
 
 
-def test_a_warning_has_the_line_that_mends_it(tmp_path, capsys):
+def test_a_warning_has_the_line_that_fixes_it(tmp_path, capsys):
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4, 4], "x")
         tf.add(tf.matmul(x, x, name="product"), tf.constant(-1e9), name="masked")
-    path, out, mend = tmp_path / "graph.pb", tmp_path / "plan.html", tmp_path / "customize.ini"
+    path, out, exception_file = tmp_path / "graph.pb", tmp_path / "plan.html", tmp_path / "customize.ini"
     path.write_bytes(graph.as_graph_def().SerializeToString())
     arguments = ["plan", path, "--fetches", "masked", "--precision-mode", "allow_mix_precision", "--html", out]
     assert main(capsys, *arguments)[0] == 0
     (warning,) = data_of(out)[0]["warnings"]
     assert warning["node"] == "masked"
     assert warning["line"] == "masked::InputDtype:float32,float32,OutputDtype:float32"
-    mend.write_text(warning["line"] + "\n")
-    assert main(capsys, *arguments, "--customize-dtypes", mend)[0] == 0
+    exception_file.write_text(warning["line"] + "\n")
+    assert main(capsys, *arguments, "--customize-dtypes", exception_file)[0] == 0
     assert data_of(out)[0]["warnings"] == []
 
 

@@ -55,7 +55,7 @@ def callable_options():
     return config_pb2.CallableOptions()
 
 
-DOORS = [by_run, by_feed_list, by_options, by_connection]
+ENTRANCES = [by_run, by_feed_list, by_options, by_connection]
 
 
 def dumps(path, **options):
@@ -66,30 +66,30 @@ def index(folder):
     return json.loads((folder / "index.json").read_text())
 
 
-class TestEveryDoor:
-    @pytest.mark.parametrize("door", DOORS)
-    def test_dumps(self, tmp_path, door):
+class TestEveryEntrance:
+    @pytest.mark.parametrize("entrance", ENTRANCES)
+    def test_dumps(self, tmp_path, entrance):
         with tf.Graph().as_default():
             x = tf.placeholder(tf.float32, [2], "x")
             y = tf.multiply(x, 2.0, name="double")
             with tf.Session(config=dumps(tmp_path, dump_layer="double")) as session:
-                assert door(session, y + 1.0, {x: [1.0, 2.0]}).tolist() == [3.0, 5.0]
+                assert entrance(session, y + 1.0, {x: [1.0, 2.0]}).tolist() == [3.0, 5.0]
         entry = [tensor for tensor in index(tmp_path / "graph_0" / "step_0") if tensor["op"] == "double"]
         assert np.load(str(tmp_path / "graph_0" / "step_0" / entry[0]["file"])).tolist() == [2.0, 4.0]
 
-    @pytest.mark.parametrize("door", DOORS)
-    def test_the_overflow_search(self, tmp_path, door):
+    @pytest.mark.parametrize("entrance", ENTRANCES)
+    def test_the_overflow_search(self, tmp_path, entrance):
         options = sessions.config(precision_mode="force_fp16", enable_dump_debug=True, dump_path=str(tmp_path))
         with tf.Graph().as_default():
             x = tf.placeholder(tf.float32, [2], "x")
             y = tf.square(x, name="planted") * 0.5
             with tf.Session(config=options) as session:
-                door(session, y, {x: [1000.0, 2.0]})
+                entrance(session, y, {x: [1000.0, 2.0]})
         [report] = tmp_path.rglob("overflow.json")
         assert json.loads(report.read_text())["op"] == "planted"
 
-    @pytest.mark.parametrize("door", DOORS)
-    def test_iterations(self, door):
+    @pytest.mark.parametrize("entrance", ENTRANCES)
+    def test_iterations(self, entrance):
         with tf.Graph().as_default():
             x = tf.placeholder(tf.float32, [], "x")
             total = tf.get_variable("total", initializer=0.0, use_resource=True)
@@ -98,7 +98,7 @@ class TestEveryDoor:
             with tf.Session() as session:
                 session.run(total.initializer)
                 iterations.repeat(session, step.op, lambda _: 3)
-                door(session, step, {x: 2.0})
+                entrance(session, step, {x: 2.0})
                 assert session.run(total) == 6.0
 
     def test_a_callable_without_feeds(self, tmp_path):

@@ -71,7 +71,7 @@ y:Identity{T=float32}(x, ^n) z:Exp{T=float32}(x) return y:0=y
 
 
 def test_dead_control_dependencies_and_dead_code_go():
-    assert after(dead_control_dependencies.leave_out, GROUP) == (
+    assert after(dead_control_dependencies.eliminate, GROUP) == (
         "n:NoOp(^w)\nw:Print{T=float32, U=[]}(x)\nx:Placeholder{dtype=float32}\ny:Identity{T=float32}(x, ^n)\n"
         "return y:0=y\n"
     )
@@ -83,7 +83,7 @@ def test_what_waits_for_an_assertion_is_dead_too_and_the_assertion_stays():
     a:Assert{T=[float32]}(p, x) p:Placeholder{dtype=bool} x:Placeholder{dtype=float32} h:Identity{T=float32}(x, ^a)
     g:Log{T=float32}(h) n:NoOp(^g, ^a) y:Identity{T=float32}(h, ^n) return y:0=y
     """
-    assert after(dead_control_dependencies.leave_out, source) == (
+    assert after(dead_control_dependencies.eliminate, source) == (
         "a:Assert{T=[float32]}(p, x)\nh:Identity{T=float32}(x, ^a)\nn:NoOp(^a)\np:Placeholder{dtype=bool}\n"
         "x:Placeholder{dtype=float32}\ny:Identity{T=float32}(h, ^n)\nreturn y:0=y\n"
     )
@@ -99,7 +99,7 @@ def test_waits_for_effects_stay(source):
     module = text.parse(source)
     module.graph.sort()
     before, version = text.show(module), module.version
-    dead_control_dependencies.leave_out(module)
+    dead_control_dependencies.eliminate(module)
     assert (text.show(module), module.version) == (before, version)
 
 
@@ -133,7 +133,7 @@ o:Const{dtype=int32, value=int32<1>(1)} x:Placeholder{dtype=float32} n:NoOp(^x)
 @since_2_15
 def test_a_slice_write_becomes_a_select():
     source = WRITE + "w:ResourceStridedSliceAssign{T=float32, Index=int32}(h, b, e, o, x, ^n) z:NoOp(^w) return z=^z"
-    out = after(slice_writes.as_choices, source).splitlines()
+    out = after(slice_writes.lower, source).splitlines()
     assert out[-3:] == ["w:AssignVariableOp{dtype=float32}(h, w/choice/new, ^n)", "z:NoOp(^w)", "return z=^z"]
     assert "w/choice/old:ReadVariableOp{dtype=float32}(h, ^x, ^n)" in out
     constants = [line for line in out if "w/choice/" in line.partition(":")[0] and ":Const" in line]
@@ -143,7 +143,7 @@ def test_a_slice_write_becomes_a_select():
 
 @pytest.mark.parametrize("write", ["w:AssignVariableOp{dtype=float32}(h, x, ^n)", "r:StridedSlice(x, b, e, o)"])
 def test_other_writes_stay(write):
-    stays(slice_writes.as_choices, WRITE + write)
+    stays(slice_writes.lower, WRITE + write)
 
 
 STITCH = """
@@ -156,14 +156,14 @@ s:DynamicStitch{N=2, T=float32}(%s, x, x, ^z) y:Identity{T=float32}(s) return y:
 
 @since_2_15
 def test_a_stitch_of_a_partitioned_range_becomes_selects():
-    out = after(dynamic_stitch.as_choices, STITCH % (0, "d, i")).splitlines()
+    out = after(dynamic_stitch.lower, STITCH % (0, "d, i")).splitlines()
     assert "s:Identity{T=float32}(s/choice/rows, ^z)" in out
     assert not any("DynamicStitch" in line for line in out)
 
 
 @pytest.mark.parametrize(("first", "indices"), [(1, "d, i"), (0, "d, d"), (0, "d, z"), (0, "z, z")])
 def test_other_stitches_stay(first, indices):
-    stays(dynamic_stitch.as_choices, STITCH % (first, indices))
+    stays(dynamic_stitch.lower, STITCH % (first, indices))
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ w:AssignAddVariableOp{dtype=float32}(v, x) late:ReadVariableOp{dtype=float32}(v,
 
 
 def test_reads_run_before_the_writes_that_they_do_not_wait_for():
-    assert after(ordering.reads_first, COUNTER).splitlines()[3] == "w:AssignAddVariableOp{dtype=float32}(v, x, ^r)"
+    assert after(ordering.order_reads, COUNTER).splitlines()[3] == "w:AssignAddVariableOp{dtype=float32}(v, x, ^r)"
 
 
 @pytest.mark.parametrize("source", [
@@ -275,7 +275,7 @@ def test_reads_run_before_the_writes_that_they_do_not_wait_for():
     "v:VarHandleOp{dtype=float32, shape=<>} r:ReadVariableOp{dtype=float32}(v) q:ReadVariableOp{dtype=float32}(v)",
 ])  # fmt: skip
 def test_what_is_in_order_stays(source):
-    stays(ordering.reads_first, source)
+    stays(ordering.order_reads, source)
 
 
 SLICE = """

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.xla.passes.shapes.optionals import as_values, views
+from npu_shim.xla.passes.shapes.optionals import lower, views
 from npu_shim.xla.passes.shapes.optionals.places import OPTIONALS
 
 pytestmark = [
@@ -118,7 +118,7 @@ def test_what_a_conditional_hands_over_in_a_size_that_data_decide_is_refused_by_
 def test_no_optional_is_left():
     graph_def = built(looped).as_graph_def()
     assert views.have_any(graph_def, OPTIONALS)
-    lowered = as_values(graph_def)
+    lowered = lower(graph_def)
     assert not views.have_any(lowered, OPTIONALS)
     assert views.have_any(graph_def, OPTIONALS)  # what was given is as it was
     with tf.Graph().as_default():

@@ -23,7 +23,7 @@ def out_of(build):
     """Names of the nodes that stay out of clusters, of a graph that `build` makes."""
     with tf.Graph().as_default() as graph:
         build(tf.placeholder(tf.float32, [None, 8], "x"), tf.placeholder(tf.int32, [None], "n"))
-    return traps.left_out(graphdef.read(graph.as_graph_def()).graph)
+    return traps.excluded(graphdef.read(graph.as_graph_def()).graph)
 
 
 def test_a_network_and_its_gradient_have_no_traps():

@@ -70,7 +70,7 @@ def test_a_biass_gradient_is_left_out_where_it_is_that_of_a_convolution():
         y = tf.layers.dense(tf.layers.flatten(tf.layers.conv2d(x, 8, 3, activation=tf.nn.relu)), 8, tf.nn.relu)
         tf.gradients(tf.reduce_sum(y), tf.trainable_variables())
     biases = {node.name for node in graph.as_graph_def().node if node.op == slow_ops.BIAS}
-    out = slow_ops.left_out(graphdef.read(graph.as_graph_def()))
+    out = slow_ops.excluded(graphdef.read(graph.as_graph_def()))
     assert len(biases) == 2
     assert biases & out == {name for name in biases if "conv2d" in name}
 
@@ -88,7 +88,7 @@ def test_calls_of_functions_that_have_one_are_left_out_too():
     several.attr["branches"].list.func.add(name="fast")
     several.attr["branches"].list.func.add(name="calls")
     expected = {"case", *(how + name for how in ("by_op_", "by_attr_") for name in ("slow", "calls"))}
-    assert slow_ops.left_out(graphdef.read(graph_def)) == expected
+    assert slow_ops.excluded(graphdef.read(graph_def)) == expected
 
 
 @pytest.mark.usefixtures("patched")

@@ -28,7 +28,7 @@ LOG = logging.getLogger("npu_shim")
 JOB = "worker"
 LAST_INSTANCE = 2**31 - 2  # instance key of the final barrier, far from those of `keys`
 END_SECONDS = 10
-PART_SECONDS = 1  # after the final barrier
+BARRIER_SECONDS = 1  # after the final barrier
 THREADS = 2  # at least; more than cores make small steps a third slower
 
 _shared = weakref.WeakSet()  # graphs whose variables other ranks may read
@@ -224,7 +224,7 @@ def _end(process):
     if process != os.getpid():  # a fork of it
         return
     error = getattr(sys, "last_value", None)  # what Python has shown as it let the program end
-    if not watch.leave("" if error is None else "%s: %s" % (type(error).__name__, error)):
+    if not watch.deregister("" if error is None else "%s: %s" % (type(error).__name__, error)):
         return
     target, config = joined("", None)
     with tf.Graph().as_default() as graph:
@@ -237,8 +237,8 @@ def _end(process):
     while not ended and watch.is_waited_for():
         ended = call.ends(END_SECONDS)
     if ended and call.error is None:
-        watch.part(PART_SECONDS)
-    elif watch.leave(""):
+        watch.shutdown_barrier(BARRIER_SECONDS)
+    elif watch.deregister(""):
         reason = type(call.error).__name__ if ended else "none came in %d s" % END_SECONDS
         LOG.warning("npu_shim: the other ranks exited without reaching the final barrier (%s)", reason)
 

@@ -204,7 +204,7 @@ class Progress:
             self._proposed = self.fault or self._proposed or fault
             return self.fault is not None, self._proposed
 
-    def leave(self, how: str) -> None:
+    def deregister(self, how: str) -> None:
         """Says that this process is about to end."""
         self._ended = how
 

@@ -65,13 +65,13 @@ def begin() -> None:
     threads.prepare()
 
 
-def leave(how: str) -> bool:
+def deregister(how: str) -> bool:
     """Says that this process is about to end; returns whether the other ranks are to be waited for.
 
     Args:
         how: the error that ends it, or "".
     """
-    _progress.leave(how)
+    _progress.deregister(how)
     if how and _progress.fault is None:
         own = ranks.world_rank()
         _agree(Fault("INTERNAL", own, "npu_shim: %s has ended: %s" % (name_of(own), how)))
@@ -86,14 +86,14 @@ def is_waited_for() -> bool:
     return any(isinstance(state, dict) and state["running"] for state in states.values())
 
 
-def part(seconds: float) -> None:
+def shutdown_barrier(seconds: float) -> None:
     """Stays until the other ranks are through the final barrier, as they may still be reading this rank's data of it.
 
     Args:
         seconds: how long at most.
     """
     until, others = time.monotonic() + seconds, _others()
-    _tell(others, {"do": "through", "rank": ranks.world_rank()}, seconds)
+    _broadcast(others, {"do": "through", "rank": ranks.world_rank()}, seconds)
     while not _progress.through.issuperset(others) and time.monotonic() < until:
         time.sleep(WAKE / 16)
     time.sleep(WAKE / 4)  # for the answer to the last one
@@ -130,21 +130,21 @@ def _agree(fault):
         time.sleep(WAKE / 4)
     if _progress.fault is None:  # or the other has gone since
         others = _others()
-        answers = _tell(others, {"do": "propose", "fault": first}, ANSWER)
-        heard = [(agreed, Fault(*fault)) for agreed, fault in answers.values()]
+        replies = _broadcast(others, {"do": "propose", "fault": first}, ANSWER)
+        heard = [(agreed, Fault(*fault)) for agreed, fault in replies.values()]
         agreed = [fault for is_agreed, fault in heard if is_agreed]
         _adopt(min(agreed or [first, *(fault for _, fault in heard)], key=Fault.weight))
-        _tell(answers, {"do": "fault", "fault": _progress.fault}, ANSWER)
-        _tell([rank for rank in others if rank not in answers], {"do": "fault", "fault": _progress.fault}, WAKE)
+        _broadcast(replies, {"do": "fault", "fault": _progress.fault}, ANSWER)
+        _broadcast([rank for rank in others if rank not in replies], {"do": "fault", "fault": _progress.fault}, WAKE)
 
 
-def _tell(of, message, seconds):
-    """Returns what those of some ranks answer that answer in time."""
+def _broadcast(of, message, seconds):
+    """Sends a message to some ranks; returns the replies of those that reply in time, by rank."""
 
-    def told(rank):
+    def ask(rank):
         return channel.ask(rank, message, seconds) if channel.listens(rank) else None
 
-    return {rank: answer for rank, answer in channel.for_each(of, told).items() if answer is not None}
+    return {rank: reply for rank, reply in channel.for_each(of, ask).items() if reply is not None}
 
 
 def _others():

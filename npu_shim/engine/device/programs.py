@@ -44,20 +44,20 @@ class Loading(NamedTuple):
 
     Attributes:
         number: of the program, for `run`.
-        is_old: whether it came from the folder for compiled programs.
-        trouble: why that folder did not serve, "" if it did.
+        cache_hit: whether it came from the folder for compiled programs.
+        warning: why that folder did not serve, "" if it did.
         composites: why attention stays as the graph has it, each reason once.
     """
 
     number: int
-    is_old: bool = False
-    trouble: str = ""
+    cache_hit: bool = False
+    warning: str = ""
     composites: Sequence[str] = ()
 
     def lines(self) -> list[str]:
         """What a user is told of it."""
         why = ["attention stays as the graph has it on this device: %s" % reason for reason in self.composites]
-        return [self.trouble, *why] if self.trouble else why
+        return [self.warning, *why] if self.warning else why
 
 
 class InProcess:

@@ -10,7 +10,7 @@ from npu_shim.engine.partition.nodes import Node
 ENOUGH = 64  # floating-point ops, without a product, that make a program worthwhile
 
 
-def why_no_step(nodes: Mapping[str, Node], local: Collection[str] = ()) -> str | None:
+def refusal(nodes: Mapping[str, Node], local: Collection[str] = ()) -> str | None:
     """Returns why a run is not a training step, None if it is one.
 
     A training step writes to variables, and the written values depend on a variable through a product or ENOUGH other

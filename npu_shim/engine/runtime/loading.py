@@ -120,7 +120,8 @@ class Programs:
             loading: Loading = self.device.load(replace(described, iterations=steps), hlo, self._cache)
         self.most[loading.number] = steps
         self.left[loading.number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
-        took = ("from the cache in %.1f s" if loading.is_old else "compiled in %.1f s") % (time.perf_counter() - start)
+        text = "from the cache in %.1f s" if loading.cache_hit else "compiled in %.1f s"
+        took = text % (time.perf_counter() - start)
         new = " for feeds of shapes %s" % ", ".join(str(list(shape)) for shape in shapes) if others and more else ""
         LOG.info("npu_shim: engine: %s%s; %s", _describe_step(step, request, self.device, part, steps), new, took)
         for line in loading.lines():

@@ -138,7 +138,7 @@ class Runs:
             known.reason = "it writes no variable"
             return None
         described = facts.of(nodes, bodies, taken, request.feeds)
-        known.reason = step_detection.why_no_step(described, facts.local_variables(graph)) or ""
+        known.reason = step_detection.refusal(described, facts.local_variables(graph)) or ""
         if known.reason:
             return None
         step = self._made(known, request, described, taken)

@@ -50,7 +50,7 @@ def origin_of(gradients: Sequence[Any]) -> Origin:
         calls[registry_of(tensor.graph).call_of(tensor)] = None
         if in_this_run:
             results[tensor.name] = tensor
-    for tensor in _beneath(list(results.values()), set(calls)):
+    for tensor in _upstream_of(list(results.values()), set(calls)):
         calls[registry_of(tensor.graph).call_of(tensor)] = None
         results[tensor.name] = tensor
     factors = frozenset(factor for op in passed for factor in own.factors_of(op))
@@ -107,7 +107,7 @@ def _written_into(holder):
             yield from list(op.inputs)[1:]
 
 
-def _beneath(tensors, calls) -> Iterator[Any]:
+def _upstream_of(tensors, calls) -> Iterator[Any]:
     """Yields the readable results of other calls from which these tensors are computed."""
     others = {call for tensor in tensors for call in registry_of(tensor.graph).calls} - calls
     if not others:

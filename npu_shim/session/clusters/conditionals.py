@@ -52,7 +52,7 @@ ARGUMENTS = frozenset(
 
 
 def to_functional(
-    module: Module, keep: Iterable[str], left_out: Callable[[Node], bool], minimum: int,
+    module: Module, keep: Iterable[str], excluded: Callable[[Node], bool], minimum: int,
     check: Callable[[str, tf.GraphDef, tf.GraphDef], Any] = lambda name, before, after: None,
 ) -> None:  # fmt: skip
     """Makes conditionals functional.
@@ -60,7 +60,7 @@ def to_functional(
     Args:
         module: changed in place.
         keep: names of nodes or tensors that are fed, fetched or run.
-        left_out: function of a Node to whether it stays out of XLA.
+        excluded: function of a Node to whether it stays out of XLA.
         minimum: least number of ops of updates that become a function.
         check: called with "conditionals" and the GraphDef before and after each conversion.
     """
@@ -70,7 +70,7 @@ def to_functional(
     fed = frozenset(graph[name] for name in map(source_of, keep) if name in graph)
     while not order.unordered(graph):  # a cycle that is no v1 loop
         view = View(graph, branches.inside(graph, fed), fed)
-        moves = (Move(view, group) for group in _groups(view, _movable(view, left_out)))
+        moves = (Move(view, group) for group in _groups(view, _movable(view, excluded)))
         move = next((move for move in moves if move.is_whole(WRITES) and move.size() >= minimum), None)
         if move is None:
             return
@@ -79,11 +79,11 @@ def to_functional(
         check("conditionals", before, graphdef.write(module))
 
 
-def _movable(view: View, left_out: Callable[[Node], bool]) -> set[Node]:
+def _movable(view: View, excluded: Callable[[Node], bool]) -> set[Node]:
     """The nodes in a branch of one predicate whose path from the Switch has only OPS."""
     movable: set[Node] = set()
     for node, inside in view.inside.items():
-        if len(inside) != 1 or node.op not in OPS or node in view.fed or left_out(node):
+        if len(inside) != 1 or node.op not in OPS or node in view.fed or excluded(node):
             continue
         sources = (source for source in node.sources() if view.inside[source] or _stays(source, view))
         fits = _constants_known(view, node) and _arguments_fit(view, node) and _has_a_value(view, node)

@@ -11,7 +11,7 @@ from npu_shim.rewriter.ir.definitions import registered
 from npu_shim.rewriter.ir.graph import Graph, Node
 
 
-def left_out(graph: Graph) -> set[str]:
+def excluded(graph: Graph) -> set[str]:
     """Returns the names of the nodes that depend on constants alone, without the constants themselves."""
     constants = {node for node in graph if node.op == "Const"}
     folded: set[Node] = set()

@@ -103,7 +103,7 @@ def mark(
         check: called with the name of each pass in this one, and the GraphDef before it and after it.
     """
     target = devices.accelerator()
-    out = _left_out(module, target)
+    out = _excluded(module, target)
 
     def stays_out(node: Node) -> bool:
         opted_out = OPT_OUT in node.attrs or ROUNDED in node.attrs  # XLA would remove the rounding
@@ -121,13 +121,13 @@ def mark(
     check("clusters", functional, graphdef.write(module))
 
 
-def _left_out(module, target):
+def _excluded(module, target):
     """Names of the nodes that stay out of clusters for what they are."""
-    out = traps.left_out(module.graph) | roots.left_out(module.graph)
+    out = traps.excluded(module.graph) | roots.excluded(module.graph)
     if target == "CPU":
-        out |= slow_ops.left_out(module)
+        out |= slow_ops.excluded(module)
     if ranks.world_size() > 1:
-        out |= folded.left_out(module.graph)
+        out |= folded.excluded(module.graph)
     return out
 
 

@@ -16,7 +16,7 @@ PASSES_ON = frozenset(["Cast", "Identity"])
 KEPT_AWAY = frozenset(["Add", "AddV2", "Maximum"])  # from 0, by a positive constant
 
 
-def left_out(graph: Graph) -> set[str]:
+def excluded(graph: Graph) -> set[str]:
     """Returns the names of the nodes of a graph that XLA would compute otherwise than TensorFlow."""
     risky = (node for node in graph if node.op in GRADIENTS and not _is_kept_away(node))
     return {node.name for node in risky} | {node.name for node in graph if node.op in AT_ZERO}

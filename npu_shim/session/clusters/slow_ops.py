@@ -48,7 +48,7 @@ INSIDE = frozenset([
 ])  # fmt: skip
 
 
-def left_out(module: Module) -> set[str]:
+def excluded(module: Module) -> set[str]:
     """Returns the names of a graph's nodes that stay out of clusters on CPUs: slow ops and calls of such."""
     graph_def = graphdef.write(module)  # protos name all that a node calls, whatever its op
     functions = {function.signature.name: function.node_def for function in graph_def.library.function}

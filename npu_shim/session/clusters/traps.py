@@ -17,7 +17,7 @@ from npu_shim.rewriter.ir.graph import Graph, Node
 STRING = 7  # tf.string
 
 
-def left_out(graph: Graph) -> set[str]:
+def excluded(graph: Graph) -> set[str]:
     """Returns the names of the nodes of a graph that stay out of clusters."""
     dependent = data_sizes.of(graph).dependent
     return {node.name for node in graph if node in dependent or _has_strings(node)}

@@ -21,7 +21,7 @@ from npu_shim.session import lines
 from npu_shim.session.native import loader
 
 _WATCHES = "_npu_shim_watches"  # attribute of a known session: list of the functions that watch it, innermost first
-_INNERMOST = "_npu_shim_beneath"  # attribute of a session: the function around each of TensorFlow's own runs of it
+_INNERMOST = "_npu_shim_innermost"  # attribute of a session: the function around each of TensorFlow's own runs of it
 _CLOSINGS = "_npu_shim_closings"  # attribute of a session: functions to call when it is closed
 _UNWATCHED = "_npu_shim_unwatched"  # attribute of a session: functions to call when a run begins that is not watched
 _PARTIAL = "_npu_shim_partial"  # attribute of a session: function to call before a partial run is set up
@@ -97,7 +97,7 @@ def before_partial(session: tf.Session, function: Callable[[tf.Session, Any, Any
 def plain_run(session: tf.Session, fetches: Any, feed_dict: Any = None, options: Any = None) -> Any:
     """Runs a session as TensorFlow does, inside of all that watches it."""
     run = _originals.get((base_session(), "run")) or base_session().run
-    return _above(session, functools.partial(run, session))(fetches, feed_dict, options, None)
+    return _with_innermost(session, functools.partial(run, session))(fetches, feed_dict, options, None)
 
 
 def replace(cls: type, method: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -135,7 +135,7 @@ def install(on_adopt: Callable[[tf.Session], Any] | None = None) -> None:
     """
     if on_adopt is not None:
         _on_adopt.append(on_adopt)
-    for method, make in _DOORS.items():
+    for method, make in _INTERCEPTED.items():
         replace(base_session(), method, make)
 
 
@@ -152,8 +152,8 @@ def _watches(session):
     return vars(session)[_WATCHES]
 
 
-def _above(session, once):
-    """Wraps what lies beneath a session's runs around one of them."""
+def _with_innermost(session, once):
+    """Wraps a session's innermost function around one of its runs."""
     function = vars(session).get(_INNERMOST)
     return once if function is None else functools.partial(function, session, once)
 
@@ -165,7 +165,7 @@ def _is_plain(session):
 
 def _run_watched(session, once, *arguments):
     """Calls `once(fetches, feed_dict, options, run_metadata)` inside the functions that watch the session."""
-    once = _above(session, once)
+    once = _with_innermost(session, once)
     for function in _watches(session):
         once = functools.partial(function, session, once)
     return once(*arguments)
@@ -296,7 +296,7 @@ def _close(original):
     return close
 
 
-_DOORS = {
+_INTERCEPTED = {
     "run": _run,
     "make_callable": _make_callable,
     "_make_callable_from_options": _make_callable_from_options,

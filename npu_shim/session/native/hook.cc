@@ -1,4 +1,4 @@
-// The door through which TensorFlow sessions reach the rewriter; it holds no policy.
+// The hook through which TensorFlow sessions reach the rewriter; it holds no policy.
 //
 //   NpuOptimizer   a Grappler custom optimizer: hands the graph, the optimizer's own options and the graph's interface to a
 //                  callback (Python, set through npu_shim_set_callbacks) and takes a graph or an error back.

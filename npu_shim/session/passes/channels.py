@@ -5,7 +5,7 @@
 
 Without oneDNN no CPU kernel of a convolution or a pool takes channels first. With it, TensorFlow 2.15.1 takes a pool
 for an earlier one of the same sizes in the other layout, whose result is then wrong without a word, and refuses the
-gradient of a maximum in a branch or a loop of its own. So pools turn always, and convolutions where oneDNN is
+gradient of a maximum in a branch or a loop of its own. So pools are converted always, and convolutions where oneDNN is
 off or does not know their padding or dtype.
 """
 
@@ -30,7 +30,7 @@ PADDINGS = "explicit_paddings"  # with two
 COMPILED = ("_XlaMustCompile", "_xla_compile_id", "_XlaCluster", "_tpu_replicate")
 
 
-class Turned(NamedTuple):
+class Layout(NamedTuple):
     """Positions of an op's inputs that are images, and of those that are shapes of images; whether it gives one."""
 
     images: Sequence[int]
@@ -38,8 +38,8 @@ class Turned(NamedTuple):
     gives: bool = True
 
 
-_CONVOLUTION, _BY_FILTER, _BY_INPUT = Turned([0]), Turned([0, 2], gives=False), Turned([2], [0])
-_POOL, _OF_MAXIMUM, _OF_MEAN = Turned([0]), Turned([0, 1, 2]), Turned([1], [0])
+_CONVOLUTION, _BY_FILTER, _BY_INPUT = Layout([0]), Layout([0, 2], gives=False), Layout([2], [0])
+_POOL, _OF_MAXIMUM, _OF_MEAN = Layout([0]), Layout([0, 1, 2]), Layout([1], [0])
 CONVOLUTIONS = {
     "Conv2D": _CONVOLUTION, "Conv2DBackpropFilter": _BY_FILTER, "Conv2DBackpropInput": _BY_INPUT,
     "Conv3D": _CONVOLUTION, "Conv3DBackpropFilterV2": _BY_FILTER, "Conv3DBackpropInputV2": _BY_INPUT,
@@ -70,7 +70,7 @@ def turn(module: Module, accelerator: str = "CPU") -> None:
 
     for graph in bodies(module, TURNED):
         for node in filter(is_first, graph):
-            _Turning(node).turn(TURNED[node.op])
+            _Conversion(node).apply(TURNED[node.op])
 
 
 def bodies(module: Module, ops: Container[str]) -> Iterator[Graph]:
@@ -90,8 +90,8 @@ def has_given_padding(node: Node) -> bool:
     return bool(node.attrs["padding"] == b"EXPLICIT")
 
 
-class _Turning:
-    """Turns one node; what is added stands behind the nodes of its graph."""
+class _Conversion:
+    """Converts one node; what is added stands behind the nodes of its graph."""
 
     def __init__(self, node: Node) -> None:
         self._node, self._graph = node, node.graph
@@ -99,16 +99,16 @@ class _Turning:
         # a constant of a loop belongs to the loop, and a function has none of version 1
         self._waits = [] if isinstance(node.graph, Function) else [node.inputs[0].node]
 
-    def turn(self, turned: Turned) -> None:
+    def apply(self, layout: Layout) -> None:
         node, inputs = self._node, list(self._node.inputs)
-        for k in turned.images:
+        for k in layout.images:
             inputs[k] = self._transposed("image_%d" % k, inputs[k], self._to)
-        for k in turned.shapes:
+        for k in layout.shapes:
             inputs[k] = self._gathered("shape_%d" % k, inputs[k])
-        if turned.gives:
+        if layout.gives:
             name, attrs = node.name + "/channels_last", dict(node.attrs.items())
             node = self._graph.add(name, node.op, inputs, node.controls, attrs, node.device, origin=node)
-            self._turn_back(node.value)
+            self._transpose_back(node.value)
         else:
             node.set_inputs(inputs)
         self._reorder(node.attrs)
@@ -122,10 +122,10 @@ class _Turning:
         if pads:
             attrs[PADDINGS] = tuple(pads[2 * axis + side] for axis in self._to for side in (0, 1))
 
-    def _turn_back(self, turned: Value) -> None:
+    def _transpose_back(self, converted: Value) -> None:
         """Makes the node an Identity: where a function reads it, its result is called as the node's."""
         node = self._node
-        back = self._transposed("back", turned, np.argsort(self._to).tolist())
+        back = self._transposed("back", converted, np.argsort(self._to).tolist())
         for name in node.attrs:
             if name[0] != "_" and name != "T":
                 del node.attrs[name]

@@ -22,7 +22,7 @@ READS = frozenset(["VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceG
 ASSERTION = "Assert"  # no compiled step has any: they are left out later, and what waits for one has no effect either
 
 
-def leave_out(module: Module, context: Any = None) -> None:
+def eliminate(module: Module, context: Any = None) -> None:
     """Removes groups' waits for nodes without effects, then what no result needs; nodes are sorted by name.
 
     A read that waits for a write through a group still does. A write that waits only for a read no longer does, but

@@ -10,7 +10,7 @@ from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
 
 
-def unique(module: Module, context: Any = None) -> None:
+def uniquify(module: Module, context: Any = None) -> None:
     """Appends a hash of the module to its functions' names."""
     source = graphdef.write(module)
     if not source.library.function:

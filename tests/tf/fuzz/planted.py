@@ -33,11 +33,11 @@ class Fault(NamedTuple):
     """A fault.
 
     Attributes:
-        door: where it is to be found.
+        entrance: where it is to be found.
         plant: function that returns a scope in which it is back.
     """
 
-    door: str
+    entrance: str
     plant: Any
 
 

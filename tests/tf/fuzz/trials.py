@@ -1,4 +1,4 @@
-"""Seeds at doors: what differs, and the smallest script that still does."""
+"""Seeds at entrances: what differs, and the smallest script that still does."""
 
 import contextlib
 import pathlib
@@ -9,7 +9,7 @@ import tempfile
 import conftest  # noqa: F401  imports tensorflow as the tests do
 import sessions
 
-from fuzz import doors, playing, shrinking
+from fuzz import entrances, playing, shrinking
 
 REPEATS = 12  # of a program that differs, in plain TensorFlow
 
@@ -37,46 +37,46 @@ def _ready():
         npu_shim.unpatch()
 
 
-def text(door, seed):
-    """The script of a seed at a door."""
-    program = doors.DOORS[door].draw(seed)
-    lines = doors.DOORS[door].lines(program)
+def text(entrance, seed):
+    """The script of a seed at an entrance."""
+    program = entrances.ENTRANCES[entrance].draw(seed)
+    lines = entrances.ENTRANCES[entrance].lines(program)
     return program.text if lines is None else lines.text
 
 
 def all_of(names, seed):
-    """Yields (name of a door, what differs there) for a seed."""
+    """Yields (name of an entrance, what differs there) for a seed."""
     with _ready(), _folder() as folder:
-        known = {}  # of what doors run: what plain TensorFlow gives
+        known = {}  # of what entrances run: what plain TensorFlow gives
         for name in names:
-            door = doors.DOORS[name]
-            program = door.lines(door.draw(seed))
+            entrance = entrances.ENTRANCES[name]
+            program = entrance.lines(entrance.draw(seed))
             if program is not None and program not in known:
-                known[program] = door.plain(program, folder / ("plain" + name))
-            told = [] if program is None else doors.problems(name, program, folder / name, known[program])
-            yield name, told if told and _has_one_answer(door, program, folder / "again", known[program]) else []
+                known[program] = entrance.plain(program, folder / ("plain" + name))
+            told = [] if program is None else entrances.problems(name, program, folder / name, known[program])
+            yield name, told if told and _has_one_answer(entrance, program, folder / "again", known[program]) else []
 
 
-def _has_one_answer(door, program, folder, expected):
+def _has_one_answer(entrance, program, folder, expected):
     """Whether plain TensorFlow gives the same with its own optimizations, which the oracle does without.
 
     Seed 1370 reads an int64 reference variable behind a write: in some sessions TensorFlow's arithmetic optimizer lets
     it read before the write (2.15.1), and never where that is off.
     """
-    if door.plain is not doors.plain:
+    if entrance.plain is not entrances.plain:
         return True
-    again = (doors.optimized(program, expected, folder / str(number)) for number in range(REPEATS))
-    return not any(playing.differences(program, trace, expected.trace, door.partly) for trace in again)
+    again = (entrances.optimized(program, expected, folder / str(number)) for number in range(REPEATS))
+    return not any(playing.differences(program, trace, expected.trace, entrance.partly) for trace in again)
 
 
 def differing(names, first, count):
-    """What differs of `count` seeds at doors, a line each."""
+    """What differs of `count` seeds at entrances, a line each."""
     return list(_lines(names, range(first, first + count)))
 
 
-def first_difference(door, most):
-    """What differs of the first of `most` seeds that does at a door, a line; None if none does."""
-    return next(_lines([door], range(most)), None)
+def first_difference(entrance, most):
+    """What differs of the first of `most` seeds that does at an entrance, a line; None if none does."""
+    return next(_lines([entrance], range(most)), None)
 
 
 def _lines(names, seeds):
@@ -86,23 +86,23 @@ def _lines(names, seeds):
                 yield "seed %d at %s: %s" % (seed, name, told[0])
 
 
-def smallest(door, seed):
-    """The smallest script of a seed that differs at a door, and how."""
+def smallest(entrance, seed):
+    """The smallest script of a seed that differs at an entrance, and how."""
     with _ready():
-        program = doors.DOORS[door].lines(doors.DOORS[door].draw(seed))
-        kind = _kind(_told(door, program))
-        smaller_program = shrinking.shrunk(program, lambda smaller: _kind(_told(door, smaller)) == kind)
-        return "%s\n%s" % (smaller_program.text, "\n".join(_told(door, smaller_program)))
+        program = entrances.ENTRANCES[entrance].lines(entrances.ENTRANCES[entrance].draw(seed))
+        kind = _kind(_told(entrance, program))
+        smaller_program = shrinking.shrunk(program, lambda smaller: _kind(_told(entrance, smaller)) == kind)
+        return "%s\n%s" % (smaller_program.text, "\n".join(_told(entrance, smaller_program)))
 
 
-def _told(door, program):
+def _told(entrance, program):
     """What differs; [] for what plain TensorFlow does not run."""
     with _folder() as folder:
         try:
-            expected = doors.DOORS[door].plain(program, folder / "plain")
+            expected = entrances.ENTRANCES[entrance].plain(program, folder / "plain")
         except Exception:
             return []
-        return doors.problems(door, program, folder / door, expected)
+        return entrances.problems(entrance, program, folder / entrance, expected)
 
 
 def _kind(told):

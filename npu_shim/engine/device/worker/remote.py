@@ -81,7 +81,7 @@ class Worker:
                 number = int(answer["number"])
                 feeds, fetches = exchanged(block, manifest)
                 self._programs[number] = rows_of(feeds, manifest.iterations), fetches, updated(manifest)
-                return Loading(number, bool(answer["is_old"]), str(answer["trouble"]), tuple(answer["composites"]))
+                return Loading(number, bool(answer["cache_hit"]), str(answer["warning"]), tuple(answer["composites"]))
 
             message = {"do": "load", "manifest": asdict(manifest), "cache": cache}
             loading: Loading = self._ask(loaded, message, hlo, [] if fits else [block])
@@ -124,7 +124,7 @@ class Worker:
                 self._changed.update(changed)
                 self._behind += len(steps) if changed else 0
                 if answer["kept"]:
-                    self._turn()
+                    self._swap_kept()
 
             self._send(done, {"do": "run", "number": number, "steps": len(steps)})
             if fetches:
@@ -168,7 +168,7 @@ class Worker:
                 self.settle()
             with contextlib.suppress(RuntimeError):
                 if self._changed:
-                    self._ask(lambda _: self._turn(), {"do": "keep"})
+                    self._ask(lambda _: self._swap_kept(), {"do": "keep"})
             self._changed.clear()  # what the worker does not give is lost
             return self._behind
 
@@ -176,7 +176,7 @@ class Worker:
         """Drops everything."""
         self._closing()
 
-    def _turn(self) -> None:
+    def _swap_kept(self) -> None:
         self._kept.swap(self._changed)
         self._changed.clear()
         self._behind = 0

@@ -47,7 +47,7 @@ def to_functional(module: Module, context: Any = None) -> None:
         return
     if any(node.op == "StackV2" for node in module.graph):
         _size_stacks(module)
-    _leave_out_waits_for_itself(module.graph)
+    _eliminate_self_waits(module.graph)
     places, graph_def = module.results(), graphdef.write(module)
     try:
         graph_def = function_names.ordered(functionalize.functionalize(graph_def), graph_def)
@@ -70,7 +70,7 @@ def _size_stacks(module: Module) -> None:
     graphdef.replace(module, static_shapes.fold(graphdef.write(module), keep))
     branch_stacks.on_both_sides(module)
     bound_stacks(module.graph)
-    gradient_sinking.after_loops(module)
+    gradient_sinking.sink(module)
 
 
 def bound_stacks(graph: Graph) -> None:
@@ -98,7 +98,7 @@ def _is_open(size: Node) -> bool:
     return size.op == "Const" and size.attrs["value"].numbers()[0] < 0
 
 
-def _leave_out_waits_for_itself(graph: Graph) -> None:
+def _eliminate_self_waits(graph: Graph) -> None:
     """Removes control inputs by which a loop's initial values wait for the loop itself.
 
     Gradients built under tf.control_dependencies have them, on the counter of the forward loop's iterations. Once the

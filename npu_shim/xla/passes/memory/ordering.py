@@ -17,7 +17,7 @@ from npu_shim.rewriter.ir.module import Module
 NAME = attrgetter("name")
 
 
-def reads_first(module: Module, context: Any = None) -> None:
+def order_reads(module: Module, context: Any = None) -> None:
     """Adds control edges from readers to writers in a module of functional control flow and resource variables."""
     graph = module.graph
     taking = {user for node in graph if node.op == "VarHandleOp" for user in node.users()}

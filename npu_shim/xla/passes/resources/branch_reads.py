@@ -25,7 +25,7 @@ GATHER = "ResourceGather"
 READS = ("ReadVariableOp", GATHER)
 
 
-def before_branches(module: Module, context: Any = None) -> None:
+def hoist(module: Module, context: Any = None) -> None:
     """Hoists reads of variables out of branches, in a module with v1 control flow."""
     while _leave_a_branch(module.graph):
         pass

@@ -24,7 +24,7 @@ from npu_shim.xla.passes.shapes.compile_time import STITCHES
 PASSES_ON = ("Identity", "Reshape", "Cast", "Enter", "Switch")
 
 
-def as_choices(module: Module, context: Any = None) -> None:
+def lower(module: Module, context: Any = None) -> None:
     """Replaces the stitches of partitioned ranges."""
     for node in module.graph:
         partitions = _partitions(node) if node.op in STITCHES else None

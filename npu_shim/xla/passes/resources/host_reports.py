@@ -27,7 +27,7 @@ TEXTS = ("AsString", "StringFormat", "StringJoin")
 STRING = dtypes.NUMBERS["string"]
 
 
-def leave_out(module: Module, context: Any = None) -> None:
+def eliminate(module: Module, context: Any = None) -> None:
     """Silences the prints and assertions of a module, and removes what nothing needs then."""
     graphs = [module.graph, *(module.functions[name] for name in module.functions)]
     reports = [node for graph in graphs for node in graph if node.op in SILENT + FORWARDING]

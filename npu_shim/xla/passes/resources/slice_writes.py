@@ -21,7 +21,7 @@ OP = "ResourceStridedSliceAssign"
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
-def as_choices(module: Module, context: Any = None) -> None:
+def lower(module: Module, context: Any = None) -> None:
     """Replaces the assignments to slices of a module without reference variables."""
     for node in module.graph:
         if node.op == OP:

@@ -21,7 +21,7 @@ def variable_name(node: Any) -> str:
     return str(name if container in OWN_CONTAINER else "%s@%s" % (name, container))
 
 
-def leave_out_containers(graph_def: Any, whole: Any) -> Any:
+def clear_containers(graph_def: Any, whole: Any) -> Any:
     """Leaves out the containers of a GraphDef's variables, in place, where names tell these apart; returns it.
 
     So a step's variables have their names in TensorFlow's checkpoints wherever that is possible.

@@ -24,7 +24,7 @@ OP = "TensorArrayScatterV3"
 ROUTES = ("Identity", "Enter", "Switch")
 
 
-def as_writes(module: Module, context: Any = None) -> None:
+def lower(module: Module, context: Any = None) -> None:
     """Replaces scatters of a single row to TensorArrays, in a module with v1 control flow and feeds of full shapes."""
     for node in _of_one_row(module):
         _replace(node)

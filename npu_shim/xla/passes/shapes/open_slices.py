@@ -27,7 +27,7 @@ SLICE = "StridedSlice"
 SCOPE, PART, ROWS = "/counted/", "part", "rows"
 
 
-def never_negative(module: Module, context: Any = None) -> None:
+def count_rows(module: Module, context: Any = None) -> None:
     """Gives slices of open sizes the rows that there are, in a module with v1 control flow and feeds of full shapes."""
     graph = module.graph
     chosen = [node for node in graph if node.op == SLICE and _leaves_out_rows(node)]

@@ -32,12 +32,12 @@ OPS = frozenset([WHERE, *UNIQUE, *WITH_COUNTS])
 SCOPE, MASK, COUNTED = "/open/", "mask", "/counted/"
 
 
-def masked(module: Module, context: Any = None) -> None:
+def mask(module: Module, context: Any = None) -> None:
     """Has tf.unique and tf.where ignore padding rows, in a module with v1 control flow and feeds of full shapes."""
     counting = [node for node in module.graph if node.op in OPS]
     if counting:
-        for mask in _masks(counting, View(module.graph), Facts(module.graph)):
-            mask()
+        for insert_mask in _masks(counting, View(module.graph), Facts(module.graph)):
+            insert_mask()
 
 
 def _masks(counting: Sequence[Node], view: View, facts: Facts) -> list[Callable[[], None]]:

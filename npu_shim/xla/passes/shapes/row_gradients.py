@@ -37,7 +37,7 @@ class _Appended(NamedTuple):
     concat: Node
 
 
-def of_fixed_size(module: Module, context: Any = None) -> None:
+def bound(module: Module, context: Any = None) -> None:
     """Has loops append no rows to gradients, in a module with v1 control flow and feeds of full shapes.
 
     Raises:

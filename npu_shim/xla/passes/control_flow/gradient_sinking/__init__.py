@@ -21,7 +21,7 @@ from npu_shim.xla.passes.control_flow.gradient_sinking import apply, loops, plan
 from npu_shim.xla.passes.dead_control_dependencies import keep_needed
 
 
-def after_loops(module: Module) -> None:
+def sink(module: Module) -> None:
     """Has a graph sum after its loops where that moves fewer bytes.
 
     Args:

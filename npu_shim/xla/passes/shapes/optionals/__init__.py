@@ -25,7 +25,7 @@ from npu_shim.xla.passes.shapes.optionals import apply, origins, places, views
 OPS = places.OPTIONALS
 
 
-def as_values(graph_def: Any, keep: Iterable[str] = ()) -> Any:
+def lower(graph_def: Any, keep: Iterable[str] = ()) -> Any:
     """Returns a GraphDef without Optionals; the same object if it has none.
 
     Args:

@@ -1,6 +1,6 @@
-"""The doors: functions of a program, a Plain and a folder that return what every line of the program gave.
+"""The entrances: functions of a program, a Plain and a folder that return what every line of the program gave.
 
-A door that runs one step only (compile_step, export) has its own lines: runs of one step of the program, and the
+An entrance that runs one step only (compile_step, export) has its own lines: runs of one step of the program, and the
 state at the end.
 """
 
@@ -176,13 +176,13 @@ def _as_trace(program, ran):
     return trace
 
 
-class Door(NamedTuple):
+class Entrance(NamedTuple):
     """A way to run programs.
 
     Attributes:
         run: function of a program, its Plain and a folder that returns what every line gave.
-        lines: function of a program that returns the one that this door runs, None for none.
-        partly: whether the door has not all variables, or more than plain TensorFlow.
+        lines: function of a program that returns the one that this entrance runs, None for none.
+        partly: whether the entrance has not all variables, or more than plain TensorFlow.
         draw: function of a seed that returns a program.
         plain: function of a program and a folder that returns its Plain.
     """
@@ -194,30 +194,32 @@ class Door(NamedTuple):
     plain: Any = plain
 
 
-DOORS = {
-    "session": Door(in_session),
-    "clusters": Door(functools.partial(in_session, npu_shim_xla="on")),
-    "file": Door(rewritten),
-    "engine": Door(functools.partial(in_session, npu_shim_engine="pjrt")),
-    "compiled": Door(compiled, of_one_step, True),
-    "exported": Door(exported, of_one_step, True),
-    "collected": Door(collected.play, collected.of_one_session),
-    "scaled": Door(scaling.scaled, partly=True, draw=scaling.draw, plain=lambda *given: Plain(*scaling.plain(*given))),
+ENTRANCES = {
+    "session": Entrance(in_session),
+    "clusters": Entrance(functools.partial(in_session, npu_shim_xla="on")),
+    "file": Entrance(rewritten),
+    "engine": Entrance(functools.partial(in_session, npu_shim_engine="pjrt")),
+    "compiled": Entrance(compiled, of_one_step, True),
+    "exported": Entrance(exported, of_one_step, True),
+    "collected": Entrance(collected.play, collected.of_one_session),
+    "scaled": Entrance(
+        scaling.scaled, partly=True, draw=scaling.draw, plain=lambda *given: Plain(*scaling.plain(*given))
+    ),
 }
 
 
 def problems(name, program, folder, expected):
-    """Returns what a program gives at a door that it does not give in plain TensorFlow, in words.
+    """Returns what a program gives at an entrance that it does not give in plain TensorFlow, in words.
 
     Args:
-        name: of DOORS.
-        program: drawing.Program that the door runs, see `Door.lines`.
+        name: of ENTRANCES.
+        program: drawing.Program that the entrance runs, see `Entrance.lines`.
         folder: pathlib.Path, new or empty.
         expected: its Plain.
     """
-    door = DOORS[name]
+    entrance = ENTRANCES[name]
     try:
-        given = door.run(program, expected, folder / name)
+        given = entrance.run(program, expected, folder / name)
     except Exception as error:  # whatever it is, plain TensorFlow did not raise it
         return ["%s: %s" % (type(error).__name__, str(error).splitlines()[0])]
-    return playing.differences(program, given, expected.trace, door.partly)
+    return playing.differences(program, given, expected.trace, entrance.partly)
