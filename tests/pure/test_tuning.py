@@ -80,7 +80,7 @@ def test_a_loss_that_is_not_finite_in_float32_either_is_no_fault_of_the_mode():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "printed", "found"),
+    ("pattern", "printed", "value"),
     [
         (r"accuracy (\S+)", "accuracy 0.1\naccuracy 0.9\n", 0.9), (r"[\d.]+$", "a 1\nb 2.5", 2.5),
         (r"accuracy (\S+)", "accuracy 0.5\naccuracy none", 0.5), (r"x", "accuracy", None),

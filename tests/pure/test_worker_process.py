@@ -48,14 +48,6 @@ def hlo():
     return subprocess.run([PYTHON, "-c", STEP % ROWS], stdout=subprocess.PIPE, check=True).stdout
 
 
-@pytest.fixture
-def interruptible():
-    """Ctrl-C is KeyboardInterrupt, also where a shell started the tests in the background."""
-    was = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, was)
-
-
 def opened(hlo, exact=None):
     """A device in a worker, with the step loaded and its state put."""
     device = remote.Worker(PYTHON, exact)
@@ -189,7 +181,6 @@ def shared_files():
 
 
 @needs_jax
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_the_waiting_and_no_step(hlo):
     device = opened(hlo)
     for number in range(1, TRIALS + 1):

@@ -77,6 +77,36 @@ def counts(monkeypatch):
 
 
 @pytest.fixture
+def own_graph():
+    """A graph of the test's own, whose random ops have seeds."""
+    import tensorflow.compat.v1 as tf
+
+    with tf.Graph().as_default():
+        tf.set_random_seed(3)
+        yield
+
+
+@pytest.fixture
+def without_automatic_scale():
+    """An automatic loss scale that the test installs ends with it."""
+    from npu_shim.loss_scale import automatic
+
+    yield
+    automatic.uninstall()
+
+
+@pytest.fixture(params=[False, True], ids=["reference", "resource"])
+def resource(request):
+    """Whether variables are resource variables within the test: it runs with both kinds."""
+    import tensorflow.compat.v1 as tf
+
+    before = tf.resource_variables_enabled()
+    (tf.enable_resource_variables if request.param else tf.disable_resource_variables)()
+    yield request.param
+    (tf.enable_resource_variables if before else tf.disable_resource_variables)()
+
+
+@pytest.fixture
 def control_flow_of_version_1():
     """Graphs are built with Switch, Merge and Enter within the test."""
     import sessions

@@ -7,11 +7,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.checkpoint import assignments
 from npu_shim.rewriter.errors import PlanError
 
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tf.Graph().as_default():
-        yield
+pytestmark = pytest.mark.usefixtures("own_graph")
 
 
 def given(session, pairs):

@@ -6,36 +6,15 @@ import numpy as np
 import pytest
 import sessions
 import tensorflow.compat.v1 as tf
+from optimizers import AdamWeightDecay
 
 from npu_shim.loss_scale import automatic
 from npu_shim.loss_scale.automatic import patches
 from npu_shim.rewriter.errors import ConfigError
 
-pytestmark = pytest.mark.usefixtures("control_flow_of_version_1")
+pytestmark = pytest.mark.usefixtures("control_flow_of_version_1", "without_automatic_scale")
 STEPS = 6
 START = 2.0**15
-
-
-class AdamWeightDecay(tf.train.Optimizer):
-    """Written as BERT's: it makes its variables by get_variable, and leaves the global step to the script."""
-
-    def __init__(self, learning_rate):
-        super().__init__(False, "AdamWeightDecay")
-        self.learning_rate = learning_rate
-
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        assignments = []
-        for gradient, variable in grads_and_vars:
-            shape, zeros = variable.shape.as_list(), tf.zeros_initializer()
-            m, v = (
-                tf.get_variable(variable.op.name + end, shape=shape, trainable=False, initializer=zeros)
-                for end in ("/adam_m", "/adam_v")
-            )
-            dense = tf.convert_to_tensor(gradient)
-            next_m, next_v = 0.9 * m + 0.1 * dense, 0.999 * v + 0.001 * tf.square(dense)
-            update = next_m / (tf.sqrt(next_v) + 1e-6) + 0.01 * variable
-            assignments += [variable.assign(variable - self.learning_rate * update), m.assign(next_m), v.assign(next_v)]
-        return tf.group(*assignments, name=name)
 
 
 class Derived(tf.train.AdamOptimizer):
@@ -59,12 +38,6 @@ OPTIMIZERS = {
     "bert": lambda: AdamWeightDecay(0.1),
     "derived": lambda: Derived(0.1),
 }
-
-
-@pytest.fixture(autouse=True)
-def _uninstalled():
-    yield
-    automatic.uninstall()
 
 
 def batches(count=STEPS):

@@ -12,17 +12,11 @@ from npu_shim.compat.names import faces, names
 from npu_shim.loss_scale import automatic
 from npu_shim.options import engine as engine_options
 
-pytestmark = pytest.mark.usefixtures("control_flow_of_version_1")
+pytestmark = pytest.mark.usefixtures("control_flow_of_version_1", "without_automatic_scale")
 START = 2.0**15
 GOOD = np.linspace(-1.0, 1.0, 12).reshape(3, 4).astype(np.float32)
 BAD = np.full([3, 4], np.inf, np.float32)
 ONES = np.ones([3, 2], np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _uninstalled():
-    yield
-    automatic.uninstall()
 
 
 def equal(actual, wanted):

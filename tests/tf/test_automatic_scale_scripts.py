@@ -10,16 +10,10 @@ from npu_shim import loss_scale
 from npu_shim.loss_scale import automatic
 from npu_shim.loss_scale.steps import overflow
 
-pytestmark = pytest.mark.usefixtures("control_flow_of_version_1")
+pytestmark = pytest.mark.usefixtures("control_flow_of_version_1", "without_automatic_scale")
 START = 2.0**15
 GOOD = np.linspace(-1.0, 1.0, 12).reshape(3, 4).astype(np.float32)
 BAD = np.full([3, 4], np.inf, np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _uninstalled():
-    yield
-    automatic.uninstall()
 
 
 def net(x, name="w", size=2, resource=True):

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options.entrances import run_config
@@ -16,16 +17,8 @@ pytestmark = pytest.mark.usefixtures("patched")
 
 
 def config(**values):
-    proto = tf.ConfigProto()
-    entry = proto.graph_options.rewrite_options.custom_optimizers.add()
-    entry.name = "NpuOptimizer"
-    values.setdefault("precision_mode", "force_fp32")
-    for name, value in values.items():
-        if isinstance(value, bool):
-            entry.parameter_map[name].b = value
-        else:
-            entry.parameter_map[name].s = tf.compat.as_bytes(str(value))
-    return proto
+    strings = {name: value if isinstance(value, bool) else str(value) for name, value in values.items()}
+    return sessions.config(**{"precision_mode": "force_fp32", **strings})
 
 
 def index(folder, graph, step):

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import overview
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -54,10 +55,7 @@ def patched_session():
         with tf.Graph().as_default():
             x = tf.placeholder(tf.float32, [4, 4], name="x")
             y = tf.matmul(x, x, name="y")
-            config = tf.ConfigProto()
-            entry = config.graph_options.rewrite_options.custom_optimizers.add(name="NpuOptimizer")
-            entry.parameter_map["precision_mode"].s = b"allow_mix_precision"
-            with tf.Session(config=config) as session:
+            with tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
                 session.run(y, {x: np.eye(4)})
 
     yield run

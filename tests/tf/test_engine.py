@@ -21,20 +21,9 @@ from npu_shim.estimator import iterations
 from npu_shim.options import engine as options
 from npu_shim.xla import recent
 
-pytestmark = sessions.NEEDS_ENGINE
+pytestmark = [*sessions.NEEDS_ENGINE, pytest.mark.usefixtures("patched", "own_graph")]
 STEPS = 5
 FLOAT32, MIX = "must_keep_origin_dtype", "allow_mix_precision"
-
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    import npu_shim
-
-    npu_shim.patch()
-    with tf.Graph().as_default():
-        tf.set_random_seed(3)
-        yield
-    npu_shim.unpatch()
 
 
 def of(session):

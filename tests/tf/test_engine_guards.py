@@ -10,31 +10,18 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import sessions as engine
 
-pytestmark = sessions.NEEDS_ENGINE
+pytestmark = [
+    *sessions.NEEDS_ENGINE,
+    pytest.mark.usefixtures("patched", "own_graph", "control_flow_of_version_1"),
+]
 X = np.ones([8, 4], np.float32)
 SIGNS = 1, -1, 1
-
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    import npu_shim
-
-    npu_shim.patch()
-    with tf.Graph().as_default(), sessions.control_flow(1):
-        tf.set_random_seed(3)
-        yield
-    npu_shim.unpatch()
-
-
-def config(kind):
-    """A ConfigProto for float32 and an engine."""
-    return sessions.config(precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu", npu_shim_engine=kind)
 
 
 def told(kind, step, feeds):
     """(for each run whether the assertion fired, and the variables behind it; how many runs were taken)."""
     states = []
-    with sessions.started(config=config(kind)) as session:
+    with sessions.opened(kind) as session:
         for fed in feeds:
             try:
                 session.run(step, fed)
@@ -209,7 +196,7 @@ def test_a_slice_beyond_the_end_has_the_rows_that_there_are(name):
     rows = np.arange(32, dtype=np.float32).reshape(8, 4) / 32
 
     def losses(kind):
-        with sessions.started(config=config(kind)) as session:
+        with sessions.opened(kind) as session:
             lost = [session.run([loss, step], {x: rows, chosen: np.arange(8) < n})[0] for n in (1, 3, 6, 8)]
             known = vars(session)[engine.ENGINE].known.values() if kind == "pjrt" else ()
             return lost, sum(run.step is not None for run in known)
@@ -225,7 +212,7 @@ def test_numbers_drawn_from_a_seed_are_those_of_an_evaluation():
     projection = tf.random.stateless_normal([4, 4], [5, 6]) * tf.random.stateless_uniform([4], [1, 2])
     projected = tf.matmul(x, projection)
     step = trained(projected)
-    with sessions.started(config=config("pjrt")) as session:
+    with sessions.opened() as session:
         _, training = session.run([step, projected], {x: X})
         np.testing.assert_allclose(training, session.run(projected, {x: X}), rtol=1e-5)
         assert [known.step is not None for known in vars(session)[engine.ENGINE].known.values()].count(True) == 1
@@ -236,7 +223,7 @@ def test_a_counter_ends_the_training():
     counted = tf.count_up_to(tf.get_variable("count", [], tf.int32, tf.zeros_initializer(), trainable=False), 2)
     with tf.control_dependencies([counted]):
         step = trained(x)
-    with sessions.started(config=config("pjrt")) as session:
+    with sessions.opened() as session:
         for _ in range(2):
             session.run(step, {x: X})
         with pytest.raises(tf.errors.OutOfRangeError):

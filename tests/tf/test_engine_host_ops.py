@@ -16,17 +16,10 @@ from npu_shim.options import engine as options
 pytestmark = [
     *sessions.NEEDS_ENGINE,
     *([] if options.has_jax() else [pytest.mark.nightly]),  # a worker takes minutes
-    pytest.mark.usefixtures("patched", "control_flow_of_version_1"),
+    pytest.mark.usefixtures("patched", "own_graph", "control_flow_of_version_1"),
 ]
 STEPS = 4
 FLOAT32, MIX = "must_keep_origin_dtype", "allow_mix_precision"
-
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tf.Graph().as_default():
-        tf.set_random_seed(3)
-        yield
 
 
 def called(function, tensor):
@@ -44,9 +37,7 @@ def called(function, tensor):
 
 def trained(kind, fetches, feeds, mode=FLOAT32):
     """(results of the steps, the session)."""
-    config = sessions.config(precision_mode=mode, npu_shim_profile="gpu", npu_shim_engine=kind)
-    with tf.Session(config=config) as session:
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+    with sessions.opened(kind, mode) as session:
         return [session.run(fetches, fed)[:-1] for fed in feeds], session
 
 

@@ -51,9 +51,7 @@ def trained(kind, ends):
     with tf.Graph().as_default():
         loss, outputs, train, (x, lengths) = built(ends)
         value = np.linspace(-1, 1, ROWS * WORDS, dtype="f").reshape(ROWS, WORDS)
-        config = sessions.config(precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu", npu_shim_engine=kind)
-        with tf.Session(config=config) as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.opened(kind) as session:
             steps = [session.run([loss, outputs, train], {x: value, lengths: length})[:2] for length in LENGTHS]
             return steps, session.run(tf.trainable_variables()), session
 

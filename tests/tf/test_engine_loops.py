@@ -13,16 +13,9 @@ from npu_shim.options import engine as options
 pytestmark = [
     *sessions.NEEDS_ENGINE,
     *([] if options.has_jax() else [pytest.mark.nightly]),  # a worker takes minutes
-    pytest.mark.usefixtures("patched"),
+    pytest.mark.usefixtures("patched", "own_graph"),
 ]
 ROWS = 8
-
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tf.Graph().as_default():
-        tf.set_random_seed(3)
-        yield
 
 
 def config(kind, **more):

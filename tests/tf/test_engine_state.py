@@ -21,17 +21,8 @@ from npu_shim.engine.runtime import loading
 from npu_shim.options import engine as options
 from npu_shim.session.interception import interceptors
 
-pytestmark = sessions.NEEDS_ENGINE
+pytestmark = [*sessions.NEEDS_ENGINE, pytest.mark.usefixtures("patched", "own_graph")]
 ONES = np.ones([8, 4], np.float32)
-
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    npu_shim.patch()
-    with tf.Graph().as_default():
-        tf.set_random_seed(3)
-        yield
-    npu_shim.unpatch()
 
 
 def known_of(session):

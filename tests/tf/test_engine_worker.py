@@ -29,19 +29,8 @@ A, B = np.random.RandomState(0).randn(8, 6).astype(np.float32), np.arange(8, dty
 
 
 @pytest.fixture(autouse=True)
-def in_a_worker(patched, monkeypatch):
+def in_a_worker(patched, own_graph, monkeypatch):
     monkeypatch.setattr(engine, "open_device", lambda: remote.Worker(PYTHON))
-    with tf.Graph().as_default():
-        tf.set_random_seed(3)
-        yield
-
-
-@pytest.fixture
-def interruptible():
-    """Ctrl-C is KeyboardInterrupt, also where a shell started the tests in the background."""
-    was = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, was)
 
 
 def built():
@@ -156,21 +145,11 @@ def test_where_the_state_is_kept_now_and_then_the_error_says_how_far_back_it_is(
         assert (session.run(large) == 1 + trained - behind).all()
 
 
-def test_a_later_session_has_a_new_worker():
-    x, y, loss, train, step = built()
-    with sessions.opened() as session:
-        session.run([loss, train], {x: A, y: B})
-        dead = device_of(session).started.pid
-        os.kill(dead, signal.SIGKILL)
-    with sessions.opened() as session:
-        session.run([loss, train], {x: A, y: B})
-        assert device_of(session).started.pid != dead
-        assert session.run(step) == 1
-
-
-def test_a_worker_that_ends_while_a_session_connects_is_replaced(monkeypatch):
-    """Regression: a process that was killed is there until it is waited for, and the session's run failed."""
-    monkeypatch.setattr(starting.Started, "usable", property(lambda started: started._running.returncode is None))
+@pytest.mark.parametrize("when", ["before", "while a later session connects"])
+def test_a_later_session_has_a_new_worker_whenever_the_first_ends(when, monkeypatch):
+    """Regression: a process that was killed is there until it is waited for, and the later session's run failed."""
+    if when != "before":
+        monkeypatch.setattr(starting.Started, "usable", property(lambda started: started._running.returncode is None))
     x, y, loss, train, step = built()
     with sessions.opened() as session:
         session.run([loss, train], {x: A, y: B})
@@ -220,7 +199,6 @@ def test_tensorflow_leaves_a_gpu_s_memory_to_the_programs():
             assert session._config.gpu_options.allow_growth == (kind == "pjrt")
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_in_a_step_loses_no_state():
     x, y, loss, train, step = built()
     with sessions.opened() as session:

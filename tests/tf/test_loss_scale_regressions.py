@@ -23,14 +23,6 @@ from npu_shim.rewriter.errors import ConfigError
 pytestmark = pytest.mark.usefixtures("control_flow_of_version_1")
 
 
-@pytest.fixture(params=[False, True], ids=["reference", "resource"])
-def resource(request):
-    before = tf.resource_variables_enabled()
-    (tf.enable_resource_variables if request.param else tf.disable_resource_variables)()
-    yield request.param
-    (tf.enable_resource_variables if before else tf.disable_resource_variables)()
-
-
 def dynamic(init=2.0**10):
     return ExponentialUpdateLossScaleManager(init, 1000, decr_every_n_nan_or_inf=1, decr_ratio=0.5)
 

@@ -17,14 +17,9 @@ from npu_shim.loss_scale.steps import hooks
 from npu_shim.rewriter.errors import ConfigError
 
 
-@pytest.fixture(params=["ref", "resource"])
-def resource(request):
-    before = tf.control_flow_v2_enabled(), tf.resource_variables_enabled()
-    tf.disable_control_flow_v2()
-    (tf.enable_resource_variables if request.param == "resource" else tf.disable_resource_variables)()
-    yield request.param == "resource"
-    (tf.enable_control_flow_v2 if before[0] else tf.disable_control_flow_v2)()
-    (tf.enable_resource_variables if before[1] else tf.disable_resource_variables)()
+@pytest.fixture
+def resource(resource, control_flow_of_version_1):
+    return resource
 
 
 def dynamic(init=1024.0, **settings):

@@ -2,13 +2,13 @@
 
 import numpy as np
 import reference_material
+import sessions
 import tensorflow.compat.v1 as tf
 from sessions import named
 
 from npu_shim.loss_scale.managers import managers, schedule
 from npu_shim.loss_scale.optimizers import gradients
 from npu_shim.loss_scale.optimizers.optimizer import NPULossScaleOptimizer
-from npu_shim.session.interception import patch as sessions
 
 DIGITS = reference_material.FOLDER.parents[1] / "scripts" / "data" / "digits.npz"
 
@@ -65,39 +65,33 @@ def test_digits_in_float16(control_flow_of_version_1):
     assert np.mean(predicted == labels[1500:]) >= 0.85  # chance is 0.1; initial weights differ by version
 
 
-def test_lstm_language_model_in_mixed_precision(control_flow_of_version_1):
+def test_lstm_language_model_in_mixed_precision(patched, control_flow_of_version_1):
     """The stored training graph, its gradients scaled at their seed, its own optimizer replaced by a wrapped one."""
     definition = reference_material.training_graph("lstm_lm_train")
-    config = tf.ConfigProto()
-    entry = config.graph_options.rewrite_options.custom_optimizers.add(name="NpuOptimizer")
-    entry.parameter_map["precision_mode"].s = b"allow_mix_precision"
-    sessions.patch()
-    try:
-        with tf.Graph().as_default() as graph, tf.Session(config=config) as session:
-            manager = managers.ExponentialUpdateLossScaleManager(2**32, 1000, 2, decr_ratio=0.5)
-            scale = tf.identity(manager.get_loss_scale())
-            tf.import_graph_def(definition, {"gradients/grad_ys_0:0": scale}, name="")
-            global_step = tf.get_variable("applied", initializer=0, use_resource=True)
-            variables = [restored(type(global_step), name) for name in LSTM_VARIABLES]
-            scaled = [graph.get_tensor_by_name(name) for name in l2_inputs(definition)]
-            indices = graph.get_tensor_by_name("gradients/embedding_lookup_grad/Reshape_1:0")
-            scaled[0] = tf.IndexedSlices(scaled[0], indices, tf.constant([10000, 256]))
-            unscaled = gradients.unscale(zip(scaled, variables), scale)
-            clipped, _ = gradients.clip_by_global_norm([g for g, _ in unscaled], 1.0)
-            optimizer = NPULossScaleOptimizer(tf.train.AdamOptimizer(2e-3, name="Wrapped"), manager)
-            step = optimizer.apply_gradients(zip(clipped, variables), global_step)
-            session.run([tf.global_variables_initializer(), "init"])
-            ids = np.random.RandomState(0).randint(0, 200, (1, 7))  # float16 products are slow on a CPU
-            feeds = {"ids:0": ids[:, :-1], "targets:0": ids[:, 1:], "lengths:0": np.full(1, 6)}
-            losses, flags, scales = [], [], []
-            for _ in range(60):
-                loss, finite, _ = session.run(["loss:0", optimizer.grads_finite, step], feeds)
-                losses.append(loss)
-                flags.append(finite)
-                scales.append(float(session.run(manager.get_loss_scale())))
-            counts = session.run([global_step, optimizer.attempted_steps, optimizer.skipped_steps])
-    finally:
-        sessions.unpatch()
+    config = sessions.config(precision_mode="allow_mix_precision")
+    with tf.Graph().as_default() as graph, tf.Session(config=config) as session:
+        manager = managers.ExponentialUpdateLossScaleManager(2**32, 1000, 2, decr_ratio=0.5)
+        scale = tf.identity(manager.get_loss_scale())
+        tf.import_graph_def(definition, {"gradients/grad_ys_0:0": scale}, name="")
+        global_step = tf.get_variable("applied", initializer=0, use_resource=True)
+        variables = [restored(type(global_step), name) for name in LSTM_VARIABLES]
+        scaled = [graph.get_tensor_by_name(name) for name in l2_inputs(definition)]
+        indices = graph.get_tensor_by_name("gradients/embedding_lookup_grad/Reshape_1:0")
+        scaled[0] = tf.IndexedSlices(scaled[0], indices, tf.constant([10000, 256]))
+        unscaled = gradients.unscale(zip(scaled, variables), scale)
+        clipped, _ = gradients.clip_by_global_norm([g for g, _ in unscaled], 1.0)
+        optimizer = NPULossScaleOptimizer(tf.train.AdamOptimizer(2e-3, name="Wrapped"), manager)
+        step = optimizer.apply_gradients(zip(clipped, variables), global_step)
+        session.run([tf.global_variables_initializer(), "init"])
+        ids = np.random.RandomState(0).randint(0, 200, (1, 7))  # float16 products are slow on a CPU
+        feeds = {"ids:0": ids[:, :-1], "targets:0": ids[:, 1:], "lengths:0": np.full(1, 6)}
+        losses, flags, scales = [], [], []
+        for _ in range(60):
+            loss, finite, _ = session.run(["loss:0", optimizer.grads_finite, step], feeds)
+            losses.append(loss)
+            flags.append(finite)
+            scales.append(float(session.run(manager.get_loss_scale())))
+        counts = session.run([global_step, optimizer.attempted_steps, optimizer.skipped_steps])
     check(manager, flags, scales, *counts)
     applied = np.array(losses)[np.array(flags)]
     assert np.all(np.isfinite(losses))

@@ -29,14 +29,6 @@ OPTIMIZERS = {
 ROWS, COLUMNS, STEPS = 5, 2, 6
 
 
-@pytest.fixture(params=[False, True], ids=["reference", "resource"])
-def resource(request):
-    before = tf.resource_variables_enabled()
-    (tf.enable_resource_variables if request.param else tf.disable_resource_variables)()
-    yield request.param
-    (tf.enable_resource_variables if before else tf.disable_resource_variables)()
-
-
 def batches():
     """Indices (some twice, row 4 never) and the gradients of their values; gradients of a dense variable."""
     random = np.random.RandomState(0)

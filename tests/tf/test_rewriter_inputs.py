@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -116,11 +117,7 @@ def products():
 def test_a_session_calls_no_name_wrong_that_another_fetch_needs(patched, logged, customized):
     from npu_bridge.npu_init import RewriterConfig
 
-    config = tf.ConfigProto()
-    custom = config.graph_options.rewrite_options.custom_optimizers.add()
-    custom.name = "NpuOptimizer"
-    custom.parameter_map["precision_mode"].s = b"allow_mix_precision"
-    custom.parameter_map["customize_dtypes"].s = tf.compat.as_bytes(customized)
+    config = sessions.config(precision_mode="allow_mix_precision", customize_dtypes=customized)
     config.graph_options.rewrite_options.remapping = RewriterConfig.OFF
     with tf.Session(graph=products(), config=config) as session:
         session.run("a:0", {"x:0": [[1, 0], [0, 1]]})

@@ -86,19 +86,13 @@ def check(values, scope):
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("call", CALLS)
 def test_in_a_session(patched, call, scope):
-    config = tf.ConfigProto()
-    custom = config.graph_options.rewrite_options.custom_optimizers.add()
-    custom.name = "NpuOptimizer"
-    custom.parameter_map["precision_mode"].s = b"allow_mix_precision"
+    config = sessions.config(precision_mode="allow_mix_precision")
     with tf.Session(graph=graph_of(call, scope), config=config) as session:
         check(session.run(["y:0", "z:0"], {"x:0": X}), scope)
 
 
 def test_two_sessions_whose_graphs_differ_in_a_scope_only(patched):
-    config = tf.ConfigProto()
-    custom = config.graph_options.rewrite_options.custom_optimizers.add()
-    custom.name = "NpuOptimizer"
-    custom.parameter_map["precision_mode"].s = b"allow_mix_precision"
+    config = sessions.config(precision_mode="allow_mix_precision")
     opened = {scope: tf.Session(graph=graph_of("function", scope), config=config) for scope in SCOPES}
     for scope, session in opened.items():
         with session:
@@ -163,10 +157,7 @@ def test_in_a_compiled_step(call, scope):
 @pytest.mark.parametrize("call", ["function", "cond", "while"])
 def test_gradients_of_what_is_called(patched, call, gradients):
     """The gradient of x @ ones is as many float32 products where the scope asks for it, and low otherwise."""
-    config = tf.ConfigProto()
-    custom = config.graph_options.rewrite_options.custom_optimizers.add()
-    custom.name = "NpuOptimizer"
-    custom.parameter_map["precision_mode"].s = b"allow_mix_precision"
+    config = sessions.config(precision_mode="allow_mix_precision")
     with tf.Graph().as_default() as graph, sessions.control_flow(2):
         x = tf.placeholder(tf.float32, [2, 2], "x")
         with keep_dtype_scope(gradients=gradients):
