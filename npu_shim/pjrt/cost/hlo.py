@@ -4,6 +4,7 @@
     dot.3 = f32[8,10]{1,0} dot(x.1, w.2), lhs_contracting_dims={1}, ...
 
 Only what counting needs: names, op codes, shapes, operands, attributes. Source of the grammar: XLA's hlo_parser.cc.
+Text, and no HloModuleProto: JAX hands out the bytes of one, has no Python class for it and does not install protobuf.
 """
 
 from __future__ import annotations
