@@ -20,6 +20,7 @@ NodeSlot = Tuple[int, int]  # node position, position of the slot in its layout
 NEXT = frozenset({"NextIteration"})
 INTO_BODY = frozenset({"Identity", "Switch"})  # ops between a loop's Merge and what its body reads
 ADDS = frozenset({"Add", "AddV2", "AddN", "Sub"})
+COMPARES = frozenset({"Less", "LessEqual", "Greater", "GreaterEqual", "Equal", "NotEqual"})
 # ops that hand a container's handle on
 CARRIERS = frozenset({"Enter", "Exit", "Identity", "Switch", "_SwitchN", "Merge", "NextIteration"})
 PUSH, POP = "StackPushV2", "StackPopV2"
@@ -51,14 +52,14 @@ class Tie(NamedTuple):
     Attributes:
         members: the slots, sorted.
         feeders: the data inputs that decide it. Writers into gradient arrays are none: they follow the array's dtype.
-        accumulates: whether it is a loop variable that is only added to, whose small addends low precision would lose.
+        adders: positions of the ops that only add to a loop variable, whose small addends low precision would lose.
         unchanged: whether it is a loop variable that goes round as it came in, such as a weight that the body reads.
         gradients: positions of the members that work on a gradient array of a TensorArray.
     """
 
     members: Tuple[NodeSlot, ...]
     feeders: Tuple[Feeder, ...]
-    accumulates: bool = False
+    adders: Tuple[int, ...] = ()
     unchanged: bool = False
     gradients: FrozenSet[int] = frozenset()
 
@@ -81,8 +82,23 @@ def _loop_variables(view: GraphView) -> Iterable[Tie]:
         paths = [_path(view, nodes[p].inputs[0]) for p in around if nodes[p].op in NEXT]
         unchanged = all(path[-1] == position for path in paths)
         members = {position, *around, *switches.get(position, ()), *(p for path in paths if unchanged for p in path)}
-        added_to = any(_adds_to(view, path[-1], position) for path in paths)
-        yield Tie(tuple((p, 0) for p in sorted(members)), tuple((p, 0) for p in around), added_to, unchanged)
+        adders = tuple(path[-1] for path in paths if _adds_to(view, path[-1], position))
+        yield Tie(tuple((p, 0) for p in sorted(members)), tuple((p, 0) for p in around), adders, unchanged)
+
+
+def readers(view: GraphView, tie: Tie) -> List[int]:
+    """Positions of the ops that compare a loop variable, hand it into the body, or out of the loop."""
+    readers: List[int] = []
+    pending = [position for position, _ in tie.members]
+    for position in pending:  # grows while it is read
+        for reader in view.consumers()[position]:
+            op = view.nodes[reader].op
+            if op in COMPARES or op == "Exit":
+                readers.append(reader)
+            elif op in INTO_BODY and reader not in pending:
+                readers.append(reader)
+                pending.append(reader)
+    return readers
 
 
 def _adds_to(view: GraphView, position: int, merge: int) -> bool:

@@ -1,14 +1,14 @@
 """The planner's working state: one entry per slot, and the queries that every rule makes."""
 
 import enum
-from typing import Dict, FrozenSet, List, NamedTuple, Tuple
+from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Tuple
 
 from ..graph.emulation import already_rounded
 from ..graph.facts import NO_FACTS, Facts
 from ..graph.graph_view import GraphView, Node
 from ..graph.kernel_table import KernelTable
 from ..graph.references import readings
-from ..graph.ties import Tie, find_ties
+from ..graph.ties import Tie, find_ties, readers
 from ..tables.dtypes import FLOAT32, FLOATS
 from ..tables.op_table import OpTable
 from ..tables.policy import Action, PrecisionPolicy
@@ -63,6 +63,8 @@ class State:
         self.since = [[UNKNOWN] * count for _ in Meaning]  # by meaning: first round that gave it
         ties = find_ties(view) if policy.gray is not Action.KEEP else ()
         self.ties = [tie for tie in ties if view.nodes[tie.members[0][0]].dtypes[0] in FLOATS]
+        if policy.gray is Action.LOWER:
+            self.pins = {**_counting(view, self.ties), **self.pins}
         self.outcome: List[Outcome] = [_first_outcome(view, tie, policy) for tie in self.ties]
         self.gradients_low: Dict[int, int] = {}  # float32 container with low gradients -> the slot that one comes from
         self.tie_of = {position: number for number, tie in enumerate(self.ties) for position, _ in tie.members}
@@ -129,11 +131,21 @@ def lowered(state: State, dtype: int) -> int:
     return state.policy.low if dtype == FLOAT32 else dtype
 
 
+def _counting(view: GraphView, ties: Sequence[Tie]) -> Dict[int, Reason]:
+    """The ops that add to loop variables, compare these or hand them on, where the mode lowers what it can.
+
+    In float16 a counter stops at 2048, and a loop that waits for more never ends.
+    """
+    counters = [tie for tie in ties if tie.adders]
+    counting = (position for tie in counters for position in (*tie.adders, *readers(view, tie)))
+    return dict.fromkeys(counting, Reason.LOOP_ADDS)
+
+
 def _first_outcome(view: GraphView, tie: Tie, policy: PrecisionPolicy) -> Outcome:
     if policy.gray is Action.RAISE:
         return Outcome(COMPUTED, Reason.RAISED)
     if policy.gray is Action.FOLLOW and all(view.nodes[position].moved for position, _ in tie.members):
         return Outcome(NEUTRAL, Reason.ALREADY_LOW)
-    if policy.gray is Action.LOWER:
-        return Outcome(LOWERED, Reason.ALL)
-    return Outcome(COMPUTED, Reason.LOOP_ADDS) if tie.accumulates else Outcome(LOWERED, Reason.LOOP_LOW)
+    if tie.adders:
+        return Outcome(COMPUTED, Reason.LOOP_ADDS)
+    return Outcome(LOWERED, Reason.ALL if policy.gray is Action.LOWER else Reason.LOOP_LOW)

@@ -14,7 +14,7 @@ from npu_shim.rewriter.tables.dtypes import LOW
 from npu_shim.rewriter.tables.op_table import Entry
 from npu_shim.rewriter.tables.policy import PRECISION_MODE
 
-MIX, RAISE = PRECISION_MODE["allow_mix_precision"], PRECISION_MODE["force_fp32"]
+MIX, RAISE, FORCE = (PRECISION_MODE[name] for name in ("allow_mix_precision", "force_fp32", "force_fp16"))
 ROLES = {
     **dict.fromkeys(["Enter", "Exit", "Merge", "NextIteration", "Switch"], "moves"),
     **dict.fromkeys(["TensorArrayV3", "TensorArrayWriteV3", "TensorArrayReadV3"], "container"),
@@ -82,6 +82,20 @@ ARRAYS = {
 @pytest.mark.parametrize("text", [*LOOPS, *ARRAYS])
 def test_what_becomes_low(text):
     assert graphs.shown(planned(text)) == {**LOOPS, **ARRAYS}[text]
+
+
+FORCED = {
+    # float16 adds nothing to 2048: what counts, what compares the count, and what hands it on stay float32
+    loop("w", "i:Identity(s:1) b:Add(i,w) k:Equal(m,w) y:Exp(o)", "b"): "y:h | o>h(y)",
+    loop("w", "b:MatMul(s:1,w) k:Relu(m)", "b"): "b:h e:h k:h m:h n:h o:h s:h | w>h(b,e)",
+    # what is computed of a count is not the count
+    loop("w", "b:Add(s:1,w) k:Mul(s:1,w)", "b"): "k:h | s:1>h(k) w>h(k)",
+}
+
+
+@pytest.mark.parametrize("text", FORCED)
+def test_what_becomes_low_where_all_is_lowered(text):
+    assert graphs.shown(planned(text, FORCE)) == FORCED[text]
 
 
 @pytest.mark.parametrize("op", ["Enter", "Switch", "NextIteration"])
