@@ -45,6 +45,7 @@ from npu_shim.xla.passes.shapes import (
     open_sources,
     optionals,
     row_gradients,
+    sorted_values,
 )
 
 
@@ -193,6 +194,12 @@ SHAPES = Pipeline(
             legalize.lower,
             "while loops have TensorFlow 1's form, in which it finds what a list or a sum is made of",
             needs_ops=legalize.OPS,
+        ),
+        Pass(
+            "gather-sorted-values",
+            sorted_values.gather,
+            "after legalization, which sorts too, and before the check of open sizes, which looks at what is gathered",
+            needs_ops=sorted_values.SORTS,
         ),
         Pass(
             "count-open-slices",

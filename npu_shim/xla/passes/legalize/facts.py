@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -78,10 +78,10 @@ class Facts:
 
     def is_distinct(self, value: Value) -> bool:
         """Returns whether what a value holds is known to be distinct."""
-        origin = _origin(value)
+        origin = _origin(value, _keeps_apart)
         node = origin.node
-        if node.op in UNIQUE or UNIQUE_HERE in node.attrs:
-            return origin.index == 0
+        if node.op in UNIQUE or UNIQUE_HERE in node.attrs:  # of a matrix its rows are distinct, and not its elements
+            return origin.index == 0 and self.shape(origin).rank == 1
         if node in self._given and self._given[node].distinct:
             return True
         array = self.constant(value)
@@ -90,11 +90,19 @@ class Facts:
         return bool(array.dtype.kind == "i" and array.size == np.unique(array).size)
 
 
-def _origin(value: Value) -> Value:
-    """Where what a value holds is computed."""
-    while value.node.op in SAME_VALUES:
+def _origin(value: Value, passes: Callable[[Node], bool] = lambda node: True) -> Value:
+    """Where what a value holds is computed; ops that are not to be passed are such places too."""
+    while value.node.op in SAME_VALUES and passes(value.node):
         value = value.node.inputs[0]
     return value
+
+
+def _keeps_apart(node: Node) -> bool:
+    """Whether different values stay different: not 1.2 and 1.7 as integers, nor 1 and 2**32 + 1 as int32."""
+    if node.op != "Cast":
+        return True
+    was, now = (tf.as_dtype(int(node.attrs[name])) for name in ("SrcT", "DstT"))
+    return bool(was.is_integer and now.is_integer and now.size >= was.size)
 
 
 def _is_looped(node: Node) -> bool:
