@@ -16,13 +16,13 @@ from npu_shim.rewriter.tables.dtypes import FLOAT16, FLOAT32, NUMBERS
 LETTERS = {"f": FLOAT32, "h": FLOAT16, "i": NUMBERS["int32"], "b": NUMBERS["bool"], "r": NUMBERS["resource"]}
 NAMES = {number: letter for letter, number in LETTERS.items()}
 KINDS = {kind: getattr(descriptor_pb2.FieldDescriptorProto, "TYPE_" + kind.upper()) for kind in (
-    "string", "bytes", "int64", "float", "bool", "int32", "message")}  # fmt: skip
+    "string", "bytes", "int64", "float", "bool", "int32", "uint32", "message")}  # fmt: skip
 
-# message -> fields as "name number type", in TensorFlow's numbers; * repeats, % is a map from strings
+# message -> fields as "name number type", in TensorFlow's numbers; * repeats, % is a map from strings, # from numbers
 MESSAGES = {
     "GraphDef": "node 1 NodeDef* versions 4 VersionDef library 2 FunctionDefLibrary",
     "VersionDef": "producer 1 int32",
-    "NodeDef": "name 1 string op 2 string input 3 string* device 4 string attr 5 AttrValue%",
+    "NodeDef": "name 1 string op 2 string input 3 string* device 4 string attr 5 AttrValue% experimental_type 7 string",
     "AttrValue": "list 1 ListValue s 2 bytes i 3 int64 f 4 float b 5 bool type 6 int32 shape 7 TensorShapeProto "
                  "tensor 8 TensorProto placeholder 9 string func 10 NameAttrList",
     "ListValue": "s 2 bytes* i 3 int64* f 4 float* b 5 bool* type 6 int32* shape 7 TensorShapeProto* "
@@ -33,7 +33,9 @@ MESSAGES = {
                    "float_val 5 float* int_val 7 int32* string_val 8 bytes* int64_val 10 int64* bool_val 11 bool*",
     "NameAttrList": "name 1 string attr 2 AttrValue%",
     "FunctionDefLibrary": "function 1 FunctionDef* gradient 2 NameAttrList*",
-    "FunctionDef": "signature 1 OpDef node_def 3 NodeDef* ret 4 string% attr 5 AttrValue% control_ret 6 string%",
+    "FunctionDef": "signature 1 OpDef node_def 3 NodeDef* ret 4 string% attr 5 AttrValue% control_ret 6 string% "
+                   "arg_attr 7 ArgAttrs#",
+    "ArgAttrs": "attr 1 AttrValue%",
     "OpDef": "name 1 string input_arg 2 ArgDef* output_arg 3 ArgDef* attr 4 AttrDef* is_stateful 17 bool "
              "control_output 20 string*",
     "ArgDef": "name 1 string type 3 int32 type_attr 4 string number_attr 5 string type_list_attr 6 string "
@@ -49,12 +51,12 @@ def _messages():
         if name == "AttrValue":
             message.oneof_decl.add(name="value")
         for field, number, kind in zip(words, words, words):
-            added = message.field.add(name=field, number=int(number), label=3 if kind[-1] in "*%" else 1)
-            plain = kind.rstrip("*%")
-            if kind[-1] == "%":
+            added = message.field.add(name=field, number=int(number), label=3 if kind[-1] in "*%#" else 1)
+            plain = kind.rstrip("*%#")
+            if kind[-1] in "%#":
                 entry = message.nested_type.add(name=field.title().replace("_", "") + "Entry")
                 entry.options.map_entry = True
-                _typed(entry.field.add(name="key", number=1, label=1), "string")
+                _typed(entry.field.add(name="key", number=1, label=1), "string" if kind[-1] == "%" else "uint32")
                 _typed(entry.field.add(name="value", number=2, label=1), plain)
                 plain = name + "." + entry.name
             _typed(added, plain)

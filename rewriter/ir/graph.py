@@ -161,15 +161,20 @@ class Node:
         self._device = device
         self.touch(FIELDS)
 
-    def forward(self, value: Value, dtype: int) -> None:
-        """Makes it an Identity of a value, whose dtype that is; what it waits for, and what waits for it, stays."""
+    def turn_into(self, op: str, inputs: Sequence[Value], attrs: Mapping[str, Any]) -> None:
+        """Makes it a node of another op; its device, what it waits for, and what waits for it, stay."""
         device = self.device
         self.proto = self._attrs = None
         self.set_device(device)
-        self.set_op("Identity")
-        self.set_inputs([value])
+        self.set_op(op)
+        self.set_inputs(inputs)
         self.touch(CONTROLS)
-        self.attrs["T"] = DType(dtype)
+        for name, value in attrs.items():
+            self.attrs[name] = value
+
+    def forward(self, value: Value, dtype: int) -> None:
+        """Makes it an Identity of a value, whose dtype that is, as `turn_into`."""
+        self.turn_into("Identity", [value], {"T": DType(dtype)})
 
     def redefine(self, proto: Any) -> None:
         """Makes it what a NodeDef of its name says, but for its inputs; see `graphdef.become`."""
@@ -270,6 +275,7 @@ class Graph:
         device: str = "",
         after: Node | None = None,
         origin: Node | None = None,
+        before: Node | None = None,
     ) -> Node:
         """Adds a node.
 
@@ -282,12 +288,13 @@ class Graph:
             device: "" for none.
             after: the node that it stands behind; the last one if None.
             origin: the node that it is made for, whose name is remembered.
+            before: the node that it stands before, in place of `after`.
 
         Raises:
             ValueError: the name is taken.
         """
         node = Node(self, name, op)
-        self.insert(node, after, origin)
+        self.insert(node, after, origin, before)
         node.set_inputs(inputs)
         node.set_controls(controls)
         node.set_device(device)

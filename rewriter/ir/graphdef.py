@@ -10,6 +10,7 @@ import functools
 from typing import Any, Callable, Dict, Iterable
 
 from ..errors import ConfigError, nearest
+from ..tf_internals import forget_full_type
 from .attributes import DType, encode
 from .definitions import Argument, Definition, expanded, of_op_def, registered
 from .graph import CONTROL, CONTROLS, DATA, FIELDS, INPUTS, Graph, Node, Value
@@ -258,6 +259,8 @@ def written(node: Node, proto: Any, text: Callable[[Value], str] = str) -> Any:
     for name, value in changed.items():
         proto.attr[name].Clear()
         encode(value, proto.attr[name])
+        if isinstance(value[0] if type(value) is tuple and value else value, DType):
+            forget_full_type(proto, "experimental_type")
     return proto
 
 
@@ -270,6 +273,7 @@ def write_function(function: Function, proto: Any) -> Any:
             encode(value, proto.attr[name])
     else:
         proto.CopyFrom(function.proto)
+        _rewrite_signature(function.signature, proto)
     del proto.node_def[:]
     _write_nodes(function, proto.node_def, body_text)
     for name, value in function.results.items():
@@ -284,6 +288,21 @@ def _write_signature(signature: Definition, proto: Any) -> None:
     for arguments, protos in ((signature.inputs, proto.input_arg), (signature.outputs, proto.output_arg)):
         for argument in arguments:
             protos.add(name=argument.name, type=argument.dtype, is_ref=argument.is_ref)
+
+
+def _rewrite_signature(signature: Definition, proto: Any) -> None:
+    """Writes the dtypes that have changed; whatever else is said of such an argument was true of the old one."""
+    for number, (argument, stored) in enumerate(zip(signature.inputs, proto.signature.input_arg)):
+        if argument.dtype != stored.type:
+            _rewrite_argument(argument, stored)
+            proto.arg_attr.pop(number, None)
+    for argument, stored in zip(signature.outputs, proto.signature.output_arg):
+        if argument.dtype != stored.type:
+            _rewrite_argument(argument, stored)
+
+
+def _rewrite_argument(argument: Argument, proto: Any) -> None:
+    proto.CopyFrom(type(proto)(name=argument.name, type=argument.dtype, is_ref=argument.is_ref))
 
 
 def _first(node: Node, output: str) -> int:

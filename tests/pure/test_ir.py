@@ -13,6 +13,7 @@ from npu_shim.rewriter.ir.graph import CONTROL, Node
 from npu_shim.rewriter.ir.module import Function
 from npu_shim.rewriter.tables.dtypes import NUMBERS
 
+FLOAT16, FLOAT32 = DType(NUMBERS["float16"]), DType(NUMBERS["float32"])
 FORWARD = """\
 x:Placeholder{dtype=float32, shape=<?,4>}
 w:Const{dtype=float32, value=float32<2>(1.0, 2.5)}
@@ -428,6 +429,53 @@ def test_a_node_that_forwards_a_value_keeps_its_name_device_and_waits():
     assert list(written.attr) == ["T"]
 
 
+def test_a_node_that_turns_into_another_op_is_read_by_that_ops_outputs():
+    module = graphdef.read(message(CALL), known)
+    body = module.functions["top"]
+    body["t"].turn_into("Split", [body["a"].value, body["a"].value], {"T": FLOAT32, "num_split": 2})
+    assert text.show_node(body["t"]) == "t:Split{T=float32, num_split=2}(a, a)"
+    function = graphdef.write(module).library.function[0]
+    assert [list(node.input) for node in function.node_def] == [["a", "a"], ["t:output:1", "^a"]]
+    assert dict(function.ret) == {"v": "t:output:0", "i": "k:output:0"}
+
+
+def test_what_is_said_of_a_nodes_types_goes_with_its_dtypes():
+    proto = message(FORWARD)
+    for node in proto.node:
+        node.experimental_type = "a product"
+    graph = graphdef.read(proto, known).graph
+    graph["x"].attrs["shape"] = Shape((2, 4))
+    graph["y"].attrs["T"] = FLOAT16
+    graph["s"].attrs["list"] = (FLOAT16, FLOAT16)
+    written = {node.name: node.experimental_type for node in graphdef.write(graph.module).node}
+    assert written == {"x": "a product", "w": "a product", "s": "", "y": "", "n": "a product"}
+
+
+def test_arguments_and_results_of_a_function_take_other_dtypes():
+    proto = message(CALL)
+    signature, noted = proto.library.function[0].signature, proto.library.function[0].arg_attr
+    for argument in (*signature.input_arg, *signature.output_arg):
+        argument.experimental_full_type = "an Optional"
+    noted[0].attr["_output_shapes"].i = 1
+    module = graphdef.read(proto, known)
+    body = module.functions["top"]
+    version = body.version
+    body.retype({body["k"].value: NUMBERS["int32"]})
+    assert body.version == version
+    body.retype({body["a"].value: FLOAT16, body["t"].value: FLOAT16})
+    body["t"].attrs["T"] = FLOAT16
+    assert text.show(module).count("function top(a: float16) -> (v: float16, i: int32)") == 1
+    assert [node.attrs["T"] for node in body.arguments] == [FLOAT16]
+    assert body.returned == [body["t"].value, body["k"].value]
+    function = graphdef.write(module).library.function[0]
+    written = [*function.signature.input_arg, *function.signature.output_arg]
+    assert [(argument.name, argument.type) for argument in written] == [
+        ("a", FLOAT16), ("v", FLOAT16), ("i", NUMBERS["int32"]),
+    ]  # fmt: skip
+    assert [argument.experimental_full_type for argument in written] == ["", "", "an Optional"]
+    assert not function.arg_attr
+
+
 def test_functions_are_added_and_removed():
     module, other = parsed(CALL), parsed(CALL)
     with pytest.raises(ValueError, match="the library has a function 'top' already"):
@@ -521,7 +569,7 @@ def test_nodes_stand_where_they_are_put():
     assert [node.name for node in graph] == ["a", "a1", "a11", "a2", "b", "z"]
     graph.insert(Node(graph, "b0", "C"), before=graph["b"])
     graph.insert(Node(graph, "b00", "C"), before=graph["b0"])
-    graph.insert(Node(graph, "b01", "C"), before=graph["b0"])
+    graph.add("b01", "C", before=graph["b0"])
     assert [node.name for node in graph] == ["a", "a1", "a11", "a2", "b00", "b01", "b0", "b", "z"]
     graph.remove([graph[name] for name in ("b00", "b01", "b0")])
     version = graph.version
