@@ -23,6 +23,15 @@ def is_stateful(op: str) -> bool:
     return op not in known or known[op].is_stateful
 
 
+def written_as(node: Node, name: str, inputs: Iterable[str], proto: Any) -> Any:
+    """Makes an empty NodeDef what a node of a body is in a graph, with its name and inputs there, and returns it."""
+    graphdef.written(node, proto)
+    proto.name = name
+    proto.input[:] = inputs
+    proto.attr.pop("_class", None)  # may name a node of another graph
+    return proto
+
+
 def as_nodes(
     body: Function, given: Mapping[Node, Value], scope: str, waits: Iterable[str], starts: Iterable[str] = ()
 ) -> tuple[list[Any], list[str]]:
@@ -37,18 +46,16 @@ def as_nodes(
     """
     protos = []
     for inner in nodes_of(body):
-        proto = graphdef.written(inner, tf.NodeDef())
-        proto.name = scope + inner.name
-        controls = ["^" + (given[source].node.name if source in given else scope + source.name)
-                    for source in inner.controls]  # fmt: skip
-        proto.input[:] = [_text(value, given, scope) for value in inner.inputs] + controls
-        proto.attr.pop("_class", None)  # may name a node of another graph
+        inputs = [_text(value, given, scope) for value in inner.inputs]
+        inputs += ["^" + (given[source].node.name if source in given else scope + source.name)
+                   for source in inner.controls]  # fmt: skip
+        proto = written_as(inner, scope + inner.name, inputs, tf.NodeDef())
         if is_stateful(inner.op):
             proto.input.extend(text for text in dict.fromkeys(waits) if text not in proto.input)
         if not proto.input:
             proto.input.extend(starts)
         protos.append(proto)
-    return protos, [_text(body.results[output.name], given, scope) for output in body.signature.outputs]
+    return protos, [_text(value, given, scope) for value in body.returned]
 
 
 def _text(value: Value, given: Mapping[Node, Value], scope: str) -> str:

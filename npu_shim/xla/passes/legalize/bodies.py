@@ -15,6 +15,7 @@ from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Graph, Node
 from npu_shim.rewriter.ir.module import Function, Library
 from npu_shim.rewriter.tables.function_calls import LOOP
+from npu_shim.xla.passes import inlined
 
 
 class Given(NamedTuple):
@@ -61,8 +62,8 @@ def _of_loop(given: list[Given], library: Library, body: str) -> list[Given]:
 def _passed_on(body: Function) -> set[int]:
     """Numbers of the arguments that a loop's body returns unchanged."""
     passed = set()
-    for number, (argument, output) in enumerate(zip(body.arguments, body.signature.outputs)):
-        node = body.results[output.name].node
+    for number, (argument, value) in enumerate(zip(body.arguments, body.returned)):
+        node = value.node
         while node.op == "Identity":
             node = node.inputs[0].node
         if node is argument:
@@ -101,7 +102,8 @@ def as_graph_def(graph: Graph, given: Sequence[Given] = ()) -> Any:
         if node in arguments:
             _argument(node, arguments[node], graph_def.node.add())
         else:
-            _flat(node, graph_def.node.add())
+            inputs = [*map(str, node.inputs), *("^" + control.name for control in node.controls)]
+            inlined.written_as(node, node.name, inputs, graph_def.node.add())
     return graph_def
 
 
@@ -114,12 +116,3 @@ def _argument(argument: Node, given: Given, proto: Any) -> None:
     else:
         proto.attr["shape"].shape.CopyFrom(given.shape.as_proto())
     proto.attr["dtype"].type = argument.attrs["T"]
-
-
-def _flat(node: Node, proto: Any) -> None:
-    """A node of a body with its inputs as a graph's nodes name them."""
-    graphdef.written(node, proto)
-    del proto.input[:]
-    proto.input.extend(map(str, node.inputs))
-    proto.input.extend("^" + control.name for control in node.controls)
-    proto.attr.pop("_class", None)  # may name a node of another graph

@@ -309,8 +309,7 @@ class View:
 
     def results(self) -> list[tf.TensorShape]:
         """The shapes of what a body gives."""
-        body = self.above[-1]
-        return [self.static_shape(body.results[output.name]) for output in body.signature.outputs]
+        return [self.static_shape(value) for value in self.above[-1].returned]
 
     def _arguments(self, node: Node) -> list[_Argument]:
         """What a call gives functions. XLA gives a loop's variables the sizes that they begin with."""
