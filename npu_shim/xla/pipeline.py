@@ -3,8 +3,8 @@
     GraphDef of a step --PRUNE--> --precision--> --RESOURCES--> Prepared --SHAPES--> functional GraphDef
 
 PRUNE and RESOURCES run once for a step, SHAPES for each set of feed shapes. `npu-shim opt --list` prints these lists,
-`npu-shim opt GRAPH --passes ...` runs rows of them. The row with `on_graph_def`, and TensorFlow's converter of control
-flow, work on GraphDef protos; other rows ask TensorFlow for the shapes of a graph that they write and it imports.
+`npu-shim opt GRAPH --passes ...` runs rows of them. TensorFlow's converter of control flow works on GraphDef protos;
+other rows ask TensorFlow for the shapes of a graph that they write and it imports.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "optionals-to-values",
-            pipeline.on_graph_def(optionals.lower),
+            optionals.lower,
             "before the rest: an Optional hides a value from every pass that asks for shapes",
             needs_ops=optionals.OPS,
         ),

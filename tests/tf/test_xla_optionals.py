@@ -6,17 +6,66 @@ import numpy as np
 import pytest
 import sessions
 import tensorflow.compat.v1 as tf
+from passes_as_text import after, stays
 
 import npu_shim
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.xla.passes.shapes.optionals import lower, views
-from npu_shim.xla.passes.shapes.optionals.places import OPTIONALS
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.xla.passes.shapes.optionals import OPS, lower
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
     pytest.mark.usefixtures("control_flow_of_version_2", "patched"),
 ]
 STEPS, SIZE = 4, 4
+KEEPING = """\
+x:Placeholder{dtype=float32, shape=<2,3>}
+p:Placeholder{dtype=bool, shape=<>}
+c:If{Tcond=bool, Tin=[float32], Tout=[float32, variant], else_branch=@g, output_shapes=[<>], then_branch=@f}(p, x)
+d:If{Tcond=bool, Tin=[variant], Tout=[float32], else_branch=@g_grad, then_branch=@f_grad}(p, c:1)
+function f(x: float32) -> (y: float32, kept: variant)
+  e:Exp{T=float32}(x)
+  o:OptionalFromValue{Toutput_types=[float32]}(e)
+  return y=e, kept=o
+end
+function g(x: float32) -> (y: float32, kept: variant)
+  o:OptionalNone(^x)
+  return y=x, kept=o
+end
+function f_grad(kept: variant) -> (y: float32)
+  v:OptionalGetValue{output_shapes=[<*>], output_types=[float32]}(kept)
+  return y=v
+end
+function g_grad(kept: variant) -> (y: float32)
+  z:Const{dtype=float32, value=float32<2,3>(0, 0, 0, 0, 0, 0)}
+  return y=z
+end
+"""
+LOWERED = """\
+x:Placeholder{dtype=float32, shape=<2,3>}
+p:Placeholder{dtype=bool, shape=<>}
+c:If{Tcond=bool, Tin=[float32], Tout=[float32, float32], else_branch=@g, then_branch=@f}(p, x)
+d:If{Tcond=bool, Tin=[float32], Tout=[float32], else_branch=@g_grad, then_branch=@f_grad}(p, c:1)
+function f(x: float32) -> (y: float32, kept: float32)
+  e:Exp{T=float32}(x)
+  o:Identity{T=float32}(e)
+  return y=e, kept=o
+end
+function g(x: float32) -> (y: float32, kept: float32)
+  o/npu_shim_dims:Const{dtype=int32, value=int32<2>(2, 3)}
+  o/npu_shim_zero:Const{dtype=float32, value=float32<>(0)}
+  o:Fill{T=float32, index_type=int32}(o/npu_shim_dims, o/npu_shim_zero, ^x)
+  return y=x, kept=o
+end
+function f_grad(kept: float32) -> (y: float32)
+  v:Identity{T=float32}(kept)
+  return y=v
+end
+function g_grad(kept: float32) -> (y: float32)
+  z:Const{dtype=float32, value=float32<2,3>(0, 0, 0, 0, 0, 0)}
+  return y=z
+end
+"""
 KEPT = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}
 MIXED = {"precision_mode": "allow_mix_precision"}
 
@@ -115,14 +164,41 @@ def test_what_a_conditional_hands_over_in_a_size_that_data_decide_is_refused_by_
         step({"x:0": np.ones((SIZE, SIZE), np.float32), "p:0": np.array(True)})
 
 
+def test_signatures_and_calls_take_the_dtypes_of_the_values():
+    assert after("optionals-to-values", KEEPING) == LOWERED
+    stays("optionals-to-values", LOWERED)
+
+
+def test_a_place_that_branches_share_holds_bytes():
+    puts_a_bool = "b:IsNan{T=float32}(x); o:OptionalFromValue{Toutput_types=[bool]}(b)"
+    text = after("optionals-to-values", KEEPING.replace("o:OptionalNone(^x)", puts_a_bool))
+    assert "function f(x: float32) -> (y: float32, kept: uint8)" in text
+    assert "v/npu_shim_shape:Const{dtype=int32, value=int32<3>(2, 3, 4)}" in text  # of f, which is the gradient's too
+    assert "o/npu_shim_rest:Const{dtype=int32, value=int32<1,2>(0, 18)}" in text
+    assert "c:If{Tcond=bool, Tin=[float32], Tout=[float32, uint8], else_branch=@g, then_branch=@f}(p, x)" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "node", "reason"),
+    [
+        ("o:OptionalNone(^x)", "o:OptionalNone; h:OptionalHasValue(o)", "'o' of function 'g'", "OptionalHasValue"),
+        ("o:OptionalFromValue{Toutput_types=[float32]}(e)", "o:OptionalNone", "'v' of function 'f_grad'", "0 values"),
+        ("shape=<2,3>", "shape=<?,3>", "'o' of function 'f'", "a float32 of shape"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(old, new, node, reason):
+    assert old in KEEPING
+    with pytest.raises(PlanError, match=r"node %s: a value that .*%s" % (node, reason)):
+        after("optionals-to-values", KEEPING.replace(old, new))
+
+
 def test_no_optional_is_left():
-    graph_def = built(looped).as_graph_def()
-    assert views.have_any(graph_def, OPTIONALS)
-    lowered = lower(graph_def)
-    assert not views.have_any(lowered, OPTIONALS)
-    assert views.have_any(graph_def, OPTIONALS)  # what was given is as it was
+    module = graphdef.read(built(looped).as_graph_def())
+    assert not OPS.isdisjoint(module.ops())
+    lower(module)
+    assert OPS.isdisjoint(module.ops())
     with tf.Graph().as_default():
-        tf.import_graph_def(lowered)
+        tf.import_graph_def(graphdef.write(module))
 
 
 @pytest.mark.skipif(not os.environ.get("NPU_SHIM_JAX"), reason="no interpreter with JAX: NPU_SHIM_JAX names none")

@@ -16,7 +16,7 @@ from npu_shim.xla.passes import legalize
 from npu_shim.xla.passes.legalize.host import HOST
 from npu_shim.xla.passes.resources import host_reports, random_ops, references, writers
 from npu_shim.xla.passes.resources.late_reads import ASKS, VARIABLES
-from npu_shim.xla.passes.shapes.optionals.places import OPTIONALS
+from npu_shim.xla.passes.shapes.optionals.payloads import OPTIONALS
 
 STRING, RESOURCE = tf.string.as_datatype_enum, tf.resource.as_datatype_enum
 FLOATS = frozenset(dtype.as_datatype_enum for dtype in (tf.float16, tf.bfloat16, tf.float32, tf.float64))

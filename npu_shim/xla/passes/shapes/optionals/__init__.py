@@ -12,31 +12,33 @@ Values pass through conditionals, loops and calls, and a loop's gradient keeps t
 one value have one dtype and one shape, which follow from the shapes of the step's feeds. Branches share their outputs,
 so that one may put a bool where the other puts a matrix: then the tensor holds the bytes of either.
 
-    views.of (graph and functions as flat graphs) -> origins.taken (which value is taken where)
-    -> places.find (which tensors are one place) -> apply.apply
+    origins.find (which value is taken where) -> inference.Inferred (dtypes and shapes, inside of functions too)
+    -> payloads.find (which tensors hold one value) -> apply.apply
 """
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any
 
-from npu_shim.xla.passes.shapes.optionals import apply, origins, places, views
+from npu_shim.rewriter.ir.module import Module
+from npu_shim.xla.passes.shapes.optionals import apply, origins, payloads
+from npu_shim.xla.passes.shapes.optionals.inference import Inferred
 
-OPS = places.OPTIONALS
+OPS = payloads.OPTIONALS
 
 
-def lower(graph_def: Any, keep: Iterable[str] = ()) -> Any:
-    """Returns a GraphDef without Optionals; the same object if it has none.
+def lower(module: Module, context: Any = None) -> None:
+    """Replaces the Optionals of a graph and of the functions that it calls.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef with Placeholders of full shapes; it is not changed.
-        keep: names of the nodes that are fetched or run; all stay.
+        module: has Placeholders of full shapes.
+        context: not used.
 
     Raises:
         PlanError: the shape of a value is not known.
     """
-    if not views.have_any(graph_def, places.OPTIONALS):
-        return graph_def
-    seen = views.of(graph_def)
-    seen = views.of(graph_def, origins.taken(seen))
-    return apply.apply(graph_def, seen, places.find(seen))
+    if OPS.isdisjoint(module.ops()):
+        return
+    put_by = origins.find(module)
+    inferred = Inferred(module, {taking: putting.inputs[0] for taking, putting in put_by.items()})
+    apply.apply(inferred.graphs, payloads.find(inferred, put_by))

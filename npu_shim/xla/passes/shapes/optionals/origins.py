@@ -8,100 +8,99 @@ other. A branch of the gradient takes what the branch of the same number has giv
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple
+from typing import NamedTuple
 
-from npu_shim.rewriter.graph.arguments import data, output_of
-from npu_shim.rewriter.graphdef import functions
-from npu_shim.xla.passes.shapes.optionals.views import GRAPH, View, is_variant
+from npu_shim.rewriter.analysis import calls
+from npu_shim.rewriter.ir.graph import Graph, Node, Value
+from npu_shim.rewriter.ir.graphdef import ARGUMENT
+from npu_shim.rewriter.ir.module import Function, Module
+from npu_shim.rewriter.tables.dtypes import NUMBERS
+from npu_shim.rewriter.tables.function_calls import BRANCH, CALL, LOOP
+
+VARIANT = NUMBERS["variant"]
 
 
 class _Site(NamedTuple):
-    """A call of a function: the View that it is in, its node, its kind, and the function's number in it."""
+    """A call of a function: its node, and the function's number in it."""
 
-    view: str
-    node: Any
-    kind: str
+    node: Node
     number: int
 
 
-def taken(views: Mapping[str, View]) -> dict[tuple[str, str], str]:
-    """Returns (name of a View, name of an OptionalGetValue) -> the tensor that it takes, by its name in the copy."""
-    origins, taken_by = Origins(views), {}
-    for name, view in views.items():
-        for node in view.graph_def.node:
-            if node.op == "OptionalGetValue" and not is_variant(view, node.name):
-                origin = origins.of(name, node.input[0])
-                if origin is not None:
-                    taken_by[name, node.name] = views[origin[0]].inlined(origins.value(*origin))
-    return taken_by
+def find(module: Module) -> dict[Node, Node]:
+    """Returns OptionalGetValue -> OptionalFromValue for those that hold one tensor, where it is known."""
+    graphs = [module.graph, *calls.callers_first(module.graph, lambda node: True)]
+    sites = _sites(graphs)
+    takers = [node for graph in graphs for node in graph if node.op == "OptionalGetValue" and holds_tensor(node)]
+    origins = {node: _origin(node.inputs[0], sites) for node in takers}
+    return {node: origin for node, origin in origins.items() if origin is not None}
 
 
-class Origins:
-    """The origins of Optionals in a graph and its functions."""
+def holds_tensor(node: Node) -> bool:
+    """Whether an OptionalFromValue or OptionalGetValue is of one tensor that is no Optional, list, or such."""
+    types = component_types(node)
+    return len(types) == 1 and types[0] != VARIANT
 
-    def __init__(self, views: Mapping[str, View]) -> None:
-        self._views = views
-        self._library = dict.fromkeys(name for name in views if name != GRAPH)
-        self._nodes = {name: {node.name: node for node in view.graph_def.node} for name, view in views.items()}
-        self._sites: dict[str, list[_Site]] = {}
-        for name, view in views.items():
-            for node in view.graph_def.node:
-                kind = functions.kind_of(node, self._library)
-                for number, called in enumerate(functions.called(node, self._library)):
-                    self._sites.setdefault(called, []).append(_Site(name, node, kind or "", number))
 
-    def of(self, name: str, text: str) -> tuple[str, str] | None:
-        """Returns the (name of a View, name of an OptionalFromValue) that an Optional comes from, None if not known.
+def component_types(node: Node) -> tuple[int, ...]:
+    """The dtypes of what an OptionalFromValue puts in, or an OptionalGetValue takes out."""
+    types: tuple[int, ...] = node.attrs["output_types" if node.op == "OptionalGetValue" else "Toutput_types"]
+    return types
 
-        Args:
-            name: of the View.
-            text: the Optional there.
-        """
-        branches: list[int] = []  # of the conditionals around the place where the Optional is taken, innermost first
-        entered: list[str] = []  # functions whose results led into them
-        while True:
-            source, port = output_of(text)
-            node = self._nodes[name][source]
-            if node.name in self._views[name].arguments:
-                site = self._site(name)
-                if site is None:
-                    return None
-                text = data(site.node)[self._views[name].arguments.index(node.name) + (site.kind == functions.BRANCH)]
-                if entered and entered[-1] == name:
-                    entered.pop()
-                elif site.kind == functions.BRANCH:
-                    branches.append(site.number)
-                name = site.view
-            elif node.op in ("Identity", "OptionalGetValue"):
-                text = node.input[0]
-            elif node.op == "OptionalFromValue":
-                text = node.input[0]
-                if not is_variant(self._views[name], text):
-                    return name, node.name
-            else:
-                called = self._called(node, branches)
-                if called is None:
-                    return None
-                name, text = called, self._views[called].results[port]
-                entered.append(name)
 
-    def value(self, name: str, node: str) -> str:
-        """Returns the tensor that an OptionalFromValue of a View puts in."""
-        text: str = self._nodes[name][node].input[0]
-        return text
+def _sites(graphs: list[Graph]) -> dict[str, list[_Site]]:
+    """Function name -> where it is called."""
+    sites: dict[str, list[_Site]] = {}
+    for graph in graphs:
+        for node in graph:
+            for number, name in enumerate(calls.names(node)):
+                sites.setdefault(name, []).append(_Site(node, number))
+    return sites
 
-    def _site(self, name: str) -> _Site | None:
-        """The only call of a function, None if there are several, or if it is a loop."""
-        sites = self._sites[name]
-        return sites[0] if len(sites) == 1 and sites[0].kind != functions.LOOP else None
 
-    def _called(self, node: Any, branches: list[int]) -> str | None:
-        """The function whose results a node gives to whom `branches` stand for."""
-        kind = functions.kind_of(node, self._library)
-        names = functions.called(node, self._library)
-        if kind == functions.CALL:
-            return names[0] if names[0] in self._library else None
-        if kind != functions.BRANCH or not branches:
-            return None
+def _origin(value: Value, sites: dict[str, list[_Site]]) -> Node | None:
+    """The OptionalFromValue that an Optional comes from, None if not known."""
+    branches: list[int] = []  # of the conditionals around the place where the Optional is taken, innermost first
+    entered: list[Function] = []  # functions whose results led into them
+    while True:
+        node = value.node
+        if node.op == ARGUMENT:
+            site = _only_site(node.graph, sites)
+            if site is None:
+                return None
+            value = calls.given(site.node)[node.graph.arguments.index(node)]
+            if entered and entered[-1] is node.graph:
+                entered.pop()
+            elif calls.kind(site.node) == BRANCH:
+                branches.append(site.number)
+        elif node.op in ("Identity", "OptionalGetValue"):
+            value = node.inputs[0]
+        elif node.op == "OptionalFromValue":
+            if holds_tensor(node):
+                return node
+            value = node.inputs[0]
+        else:
+            function = _called(node, branches)
+            if function is None:
+                return None
+            value = function.returned[value.index]
+            entered.append(function)
+
+
+def _only_site(graph: Graph, sites: dict[str, list[_Site]]) -> _Site | None:
+    """The only call of a function, None if there are several, or if it is a loop."""
+    several = sites[graph.name] if isinstance(graph, Function) else []
+    return several[0] if len(several) == 1 and calls.kind(several[0].node) != LOOP else None
+
+
+def _called(node: Node, branches: list[int]) -> Function | None:
+    """The function whose results a node gives to whom `branches` stand for."""
+    kind = calls.kind(node)
+    if kind == CALL:
+        number = 0
+    elif kind == BRANCH and branches:
         number = branches.pop()
-        return names[number] if number < len(names) and names[number] in self._library else None
+    else:
+        return None
+    names, library = calls.names(node), node.graph.module.functions
+    return library[names[number]] if number < len(names) and names[number] in library else None
