@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterable
 
 from ..errors import VerifyError
-from ..graph.arguments import source_of
 from ..ir import graphdef
 from ..ir.module import Module
 from . import structure
@@ -170,16 +169,6 @@ def _run(step: Pass, module: Module, context: Any) -> None:
         step.run(module, context)
     finally:
         module.author = ""
-
-
-def on_graph_def(rewrite: Callable[[Any, list[str]], Any]) -> Callable[[Module, Any], None]:
-    """Makes a pass's `run` of a function from GraphDef, and the names of nodes that give results, to GraphDef."""
-
-    def run_on_protos(module: Module, context: Any) -> None:
-        kept = [source_of(text) for text in module.results().values()]
-        graphdef.replace(module, rewrite(graphdef.write(module), kept))
-
-    return run_on_protos
 
 
 def _require_kept(name: str, violations: Iterable[str]) -> None:

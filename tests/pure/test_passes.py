@@ -289,16 +289,16 @@ def test_rewrites_of_protos_are_passes_too():
     module = graphdef.read(source, known)
     module.graph.results = {"y": module.graph.value("u"), "train": module.graph.value("^a")}
 
-    def add_a_node(graph_def, name):
+    def add_a_node(module, context):
         changed = protos.GraphDef()
-        changed.CopyFrom(graph_def)
-        changed.node.add(name=name, op="NoOp")
-        return changed
+        changed.CopyFrom(graphdef.write(module))
+        changed.node.add(name="new", op="NoOp")
+        graphdef.replace(module, changed)
 
     line = of(
         Pass("native", rename_to("Const"), ""),
-        Pass("protos", pipeline.on_graph_def(lambda graph_def, context: add_a_node(graph_def, "new")), ""),
-        Pass("same", pipeline.on_graph_def(lambda graph_def, context: graph_def), ""),
+        Pass("protos", add_a_node, ""),
+        Pass("same", lambda module, context: graphdef.replace(module, graphdef.write(module)), ""),
     )
     assert pipeline.run(line, module, [], Watch(each=True)) == ["native", "protos"]
     assert [node.name for node in module.graph][-1] == "new"
