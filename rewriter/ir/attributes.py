@@ -252,14 +252,14 @@ class Attributes:
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._read[name] = self._changed[name] = value
-        self._node.touch(0)
+        self._node.touch_attribute(name)
 
     def __delitem__(self, name: str) -> None:
         if name not in self:
             raise KeyError(name)
         self._read.pop(name, None)
         self._changed[name] = _GONE
-        self._node.touch(0)
+        self._node.touch_attribute(name)
 
     def items(self) -> list[tuple[str, Any]]:
         """(name, value), sorted by name."""

@@ -15,7 +15,8 @@ from .attributes import Attributes, DType
 
 CONTROL = -1  # the index of a node's control output
 INPUTS, CONTROLS, FIELDS = 1, 2, 4  # what of a node has been touched; its attributes know by themselves
-DATA = 8  # not only control inputs have been touched, or the node is new: it may give other tensors
+DATA = 8  # not only control inputs or marks have been touched, or the node is new: it may give other tensors
+MARKS = 16  # attributes with _ in front, which are about the node, not the op
 
 
 class Value:
@@ -66,7 +67,7 @@ class Node:
         inputs: its data inputs, Values, in order.
         controls: the Nodes that it waits for.
         proto: the NodeDef that it was read from, without what was touched since; None for a new node.
-        touched: INPUTS, CONTROLS and FIELDS, whichever differ from the proto; DATA.
+        touched: INPUTS, CONTROLS and FIELDS, whichever differ from the proto; DATA and MARKS.
         made_by: name of the pass that made it or touched it last, "" for none.
         origin: name of the node that it came from, "" for one that was there from the beginning.
     """
@@ -185,10 +186,14 @@ class Node:
 
     def touch(self, parts: int) -> None:
         """Notes a change, and the pass that makes it."""
-        self.touched |= parts if parts == CONTROLS else parts | DATA
+        self.touched |= parts if parts in (CONTROLS, MARKS) else parts | DATA
         self.made_by = self.graph.module.author
         self.graph.version += 1
         self.graph.data_version += parts != CONTROLS
+
+    def touch_attribute(self, name: str) -> None:
+        """Notes a change of an attribute."""
+        self.touch(MARKS if name[0] == "_" else 0)
 
 
 def _exchange(user: Node, old: Iterable[Value], new: Iterable[Value]) -> None:

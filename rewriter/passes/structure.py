@@ -14,7 +14,7 @@ from typing import Iterable, Iterator
 
 from ..analysis import frames, order
 from ..ir.definitions import Argument, Definition, expanded
-from ..ir.graph import CONTROL, DATA, Graph, Node, Value
+from ..ir.graph import CONTROL, DATA, MARKS, Graph, Node, Value
 from ..ir.module import Function, Module
 from ..tables import dtypes
 
@@ -24,8 +24,9 @@ def violations(module: Module, made_by: Iterable[str] | None = None) -> list[str
 
     Args:
         module: a Module.
-        made_by: names of passes: only nodes that these made or touched are asked for their edges and use lists; for
-            these and dtypes, those of which more than control inputs was touched, and their users; None for all.
+        made_by: names of passes: only nodes that these made, or touched beyond their marks, are asked for their edges
+            and use lists; for these and dtypes, those of which more than control inputs was touched, and their users;
+            None for all.
     """
     violations = list(_of_graph(module.graph, made_by))
     names = [body.name for body in module.functions.read_ones()] if made_by is not None else module.functions
@@ -55,7 +56,7 @@ def _asked(graph: Graph, made_by: Iterable[str] | None) -> tuple[Iterable[Node],
     if made_by is None:
         return graph.nodes.values(), graph.nodes.values()
     passes = frozenset(made_by)
-    touched = [node for node in graph.nodes.values() if node.made_by in passes]
+    touched = [node for node in graph.nodes.values() if node.made_by in passes and node.touched & ~MARKS]
     changed = [node for node in touched if node.touched & DATA]
     typed = dict.fromkeys([*changed, *(user for node in changed for user in node.users())])
     return dict.fromkeys([*touched, *typed]), typed

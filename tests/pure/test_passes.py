@@ -136,6 +136,17 @@ def test_nodes_of_which_more_was_touched_are_asked_for_dtypes_in_another_graph_t
     assert structure.violations(module, ["mine"]) == [violation]
 
 
+def test_nodes_that_were_only_marked_are_not_asked():
+    module = reread(parsed("x:Placeholder{dtype=float32} y:Identity{T=float16, _mark=true}(x)"))
+    module.author, y = "mine", module.graph["y"]
+    y.attrs["_mark"] = False
+    del y.attrs["_mark"]
+    assert y.made_by == "mine"
+    assert structure.violations(module, ["mine"]) == []
+    y.attrs["T"] = y.attrs["T"]
+    assert structure.violations(module, ["mine"]) == [WRONG_DTYPE]
+
+
 @pytest.mark.parametrize("close", [
     lambda graph: graph["y"].set_inputs([graph["z"].value]), lambda graph: graph["y"].set_controls([graph["z"]]),
 ])  # fmt: skip
