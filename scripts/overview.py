@@ -1,7 +1,7 @@
 """Draws docs/pictures/overview.svg from the code's own pipelines: python scripts/overview.py (needs TensorFlow).
 
-The stages of the rewriter are those of rewriter/rewrite.py, the passes of a session and of a compiled step the lists of
-npu_shim/session/pipeline.py and npu_shim/xla/pipeline.py. A test compares the picture with what this makes.
+The passes are those of rewriter/rewrite.py, npu_shim/session/pipeline.py and npu_shim/xla/pipeline.py. A test compares
+the picture with what this makes.
 """
 
 import pathlib
@@ -26,10 +26,10 @@ class Box(NamedTuple):
 def boxes() -> Tuple[Box, Box, Box, Box, Box]:
     """Returns what the picture shows: script, options, rewriter, session, compiled step."""
     from npu_shim.rewriter import rewrite
-    from npu_shim.session.pipeline import PASSES
+    from npu_shim.session.pipeline import SESSION
     from npu_shim.xla.pipeline import PIPELINES
 
-    steps = tuple(stage.name for stage in (*rewrite.DECIDE, *rewrite.EDIT))
+    steps = tuple(step.name for step in rewrite.PRECISION.passes)
     return (
         Box("user", "A TensorFlow 1 script, unmodified", (
             "sess.run, Estimator, Keras; npu_bridge, hccl and horovod (npu_shim/bridge)",
@@ -42,7 +42,7 @@ def boxes() -> Tuple[Box, Box, Box, Box, Box]:
         ), (("", steps),)),
         Box("session", "In a session", (
             "npu_shim/session, each pass checked against", "what it promises:"),
-            (("", tuple(listed.name for listed in PASSES)),)),
+            (("", tuple(listed.name for listed in SESSION.passes)),)),
         Box("step", "As a compiled step", ("npu_shim/xla; the rewriter works behind the first pipeline:",),
             tuple(("%s: %s" % (p.name, p.purpose.partition(":")[0]), tuple(listed.name for listed in p.passes))
                   for p in PIPELINES)),

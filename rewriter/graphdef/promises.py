@@ -1,15 +1,14 @@
-"""Compares a graph before and after a pass with what the pass has promised to change.
+"""Compares a graph before and after a pass node by node, for what the pass promises to change.
 
-A pass declares a Promise: attributes that it may set, and one function that explains a node which differs: given the
-node before and after, it says which inserted nodes stand behind the difference and which nodes went into it, or that
-there is no right reason. Every other node, edge, attribute, device and function must be as before.
+A pass declares attributes that it may set, and one function that explains a node which differs: given the node before
+and after, it says which inserted nodes stand behind the difference and which nodes went into it, or that there is no
+right reason. Every other node, edge, attribute, device and function must be as before.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional
 
-from ..errors import VerifyError
 from ..graph.arguments import source_of
 
 
@@ -34,7 +33,6 @@ class Explained(NamedTuple):
 
 
 Explain = Callable[[Graphs, Any, Any], Optional[Explained]]
-Compare = Callable[[Any, Any, FrozenSet[str]], Iterable[str]]
 
 
 def nothing(graphs: Graphs, was: Any, now: Any) -> Explained | None:
@@ -42,70 +40,45 @@ def nothing(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     return None
 
 
-class Promise(NamedTuple):
-    """What a pass may change.
-
-    Attributes:
-        name: of the pass, for messages.
-        reason: why the graph means the same.
-        attributes: those that it may set on any node.
-        explain: what a difference is; None from it for one that may not be.
-        compare: for a pass that moves nodes into functions: yields in words, of the graph before and after it and the
-            names of what is kept, what it has not promised; None to compare node by node.
-    """
-
-    name: str
-    reason: str
-    attributes: tuple[str, ...] = ()
-    explain: Explain = nothing
-    compare: Compare | None = None
-
-
-def require_kept(promise: Promise, before: Any, after: Any, keep: Iterable[str] = ()) -> None:
-    """Checks the result of a pass.
+def all_else_stays(
+    explain: Explain = nothing, attributes: tuple[str, ...] = ()
+) -> Callable[[Any, Any, Any], Iterator[str]]:
+    """Makes the `violations` of a pass's Promise; the context has in `keep` the names of what is fed, fetched or run.
 
     Args:
-        promise: what the pass may change.
-        before: tf.compat.v1.GraphDef that it was given.
-        after: GraphDef that it returned; nothing is checked if it is the same object.
-        keep: names of nodes or tensors that are fed, fetched or run.
-
-    Raises:
-        VerifyError: with every violation, and the name of the pass.
+        explain: what a difference is; None from it for one that may not be.
+        attributes: those that the pass may set on any node.
     """
-    if after is before:
-        return
-    kept = frozenset(map(source_of, keep))
-    if promise.compare is not None:
-        violations = [*promise.compare(before, after, kept)]
-    else:
-        violations = [*_violations(promise, _plain(before, promise), _plain(after, promise), kept)]
-    if violations:
-        raise VerifyError("pass '%s': %s" % (promise.name, violation) for violation in violations)
+
+    def violations(before: Any, after: Any, context: Any) -> Iterator[str]:
+        kept = frozenset(map(source_of, context.keep))
+        return _violations(explain, _plain(before, attributes), _plain(after, attributes), kept)
+
+    return violations
 
 
-def _plain(graph_def: Any, promise: Promise) -> Any:
-    """A graph without the attributes that a pass may set."""
-    if not promise.attributes:
+def _plain(graph_def: Any, attributes: tuple[str, ...]) -> Any:
+    """A graph without some attributes."""
+    if not attributes:
         return graph_def
     plain = type(graph_def)()
     plain.CopyFrom(graph_def)
     for nodes in (plain.node, *(function.node_def for function in plain.library.function)):
         for node in nodes:
-            for name in promise.attributes:
+            for name in attributes:
                 node.attr.pop(name, None)
     return plain
 
 
-def _violations(promise: Promise, before: Any, after: Any, keep: frozenset[str]) -> Iterator[str]:
-    yield from _nodes_stay(promise, before.node, after.node, keep, "")
+def _violations(explain: Explain, before: Any, after: Any, keep: frozenset[str]) -> Iterator[str]:
+    yield from _nodes_stay(explain, before.node, after.node, keep, "")
     was, now = ([f.signature.name for f in graph.library.function] for graph in (before, after))
     if was != now:
         yield "the functions of the library were %s and are %s" % (was, now)
         return
     for one, other in zip(before.library.function, after.library.function):
         inside = keep.union(map(source_of, [*one.ret.values(), *one.control_ret.values()]))
-        for violation in _nodes_stay(promise, one.node_def, other.node_def, inside, ":y:0"):
+        for violation in _nodes_stay(explain, one.node_def, other.node_def, inside, ":y:0"):
             yield "in function '%s' %s" % (one.signature.name, violation)
         if _bytes(_without_nodes(one)) != _bytes(_without_nodes(other)):
             yield "function '%s' has changed" % one.signature.name
@@ -113,7 +86,7 @@ def _violations(promise: Promise, before: Any, after: Any, keep: frozenset[str])
         yield "the graph's versions have changed"
 
 
-def _nodes_stay(promise: Promise, before: Any, after: Any, keep: frozenset[str], output: str) -> Iterator[str]:
+def _nodes_stay(explain: Explain, before: Any, after: Any, keep: frozenset[str], output: str) -> Iterator[str]:
     by_name = dict if output else _Plain  # in a body "x:y:0" is the only name of a tensor
     earlier = {node.name: node for node in before}
     later = {node.name: node for node in after}
@@ -126,7 +99,7 @@ def _nodes_stay(promise: Promise, before: Any, after: Any, keep: frozenset[str],
         was = earlier.get(name)
         if was is not None and (was is not node and _bytes(was) != _bytes(node)):
             was, now = graphs.before[name], graphs.after[name]
-            explained = Explained() if _bytes(was) == _bytes(now) else promise.explain(graphs, was, now)
+            explained = Explained() if _bytes(was) == _bytes(now) else explain(graphs, was, now)
             if explained is None:
                 yield _difference(was, now)
                 continue

@@ -26,7 +26,7 @@ def to_folder(folder: str, pipeline: str) -> Callable[[int, Pass, Module], None]
     def write(number: int, step: Pass, module: Module) -> None:
         path = pathlib.Path(folder)
         path.mkdir(parents=True, exist_ok=True)
-        shown = text.show(module, provenance=True)
-        (path / ("%s-%02d-%s.txt" % (start, number, step.name))).write_text(shown, encoding="utf-8")
+        name = "%s-%02d-%s.txt" % (start, number, step.name.replace(" ", "-"))
+        (path / name).write_text(text.show(module, provenance=True), encoding="utf-8")
 
     return write

@@ -10,7 +10,7 @@ from npu_shim.rewriter.errors import VerifyError
 from npu_shim.rewriter.ir import graphdef, text
 from npu_shim.rewriter.ir.graph import CONTROL
 from npu_shim.rewriter.passes import dump, pipeline, structure
-from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Property, Watch
+from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Promise, Property, Watch
 
 GRAPH = """\
 x:Placeholder{dtype=float32}
@@ -244,6 +244,50 @@ def test_what_a_pass_requires_and_ensures_is_checked_on_request():
             pipeline.run(line, parsed(), [], Watch(each=True))
 
 
+def written(op, asked):
+    """A Promise to change nothing but one op, which notes what it was asked about."""
+
+    def violations(before, after, context):
+        asked.append((before, after, context))
+        return ["'%s' is %s" % (n.name, n.op) for n, was in zip(after.node, before.node) if n.op not in (op, was.op)]
+
+    return Promise("a test says so", violations)
+
+
+def test_a_pass_that_keeps_its_promise_passes_and_one_that_breaks_it_is_named_always():
+    for each in (False, True):
+        asked, seen, module = [], [], reread(parsed())
+        rows = (("kept", rename_to("A")), ("idle", nothing))
+        kept, idle = (Pass(name, run, "", promise=written("A", asked)) for name, run in rows)
+        assert pipeline.run(of(kept, idle), module, seen, Watch(each)) == ["kept"]
+        ((before, after, context),) = asked  # what changes nothing is not compared
+        assert [graph_def.node[0].op for graph_def in (before, after)] == ["Placeholder", "A"]
+        assert after is graphdef.write(module)
+        assert context is seen
+        with pytest.raises(VerifyError, match="pass 'broken': 'x' is B"):
+            pipeline.run(of(Pass("broken", rename_to("B"), "", promise=written("A", []))), module, [], Watch(each))
+
+
+def test_a_pass_that_repeats_is_compared_each_time():
+    asked, module = [], reread(parsed("x:Placeholder y:Placeholder z:Placeholder"))
+
+    def one_of_two(module, context):
+        left = [node for node in module.graph if node.op == "Placeholder"]
+        for node in left[1:2]:
+            node.set_op("A")
+
+    line = of(Pass("again", one_of_two, "", promise=written("A", asked), repeats=True))
+    assert pipeline.run(line, module) == ["again"]
+    assert [[node.op for node in after.node].count("A") for _, after, _ in asked] == [1, 2]
+
+
+def test_a_pass_runs_only_in_contexts_that_it_applies_to():
+    line = of(Pass("one", rename_to("A"), "", applies=lambda context: not context))
+    for each in (False, True):
+        assert pipeline.run(line, parsed(), [], Watch(each)) == ["one"]
+        assert pipeline.run(line, parsed(), ["there"], Watch(each)) == []
+
+
 def test_lists_that_cannot_be_right_are_told():
     calm, other = Property("calm", lambda module: ()), Property("other", lambda module: ())
     assert pipeline.problems(of(Pass("a", nothing, "r", ensures=(calm,)), Pass("b", nothing, "r", (calm,)))) == []
@@ -281,12 +325,12 @@ def test_only_bodies_that_have_been_read_are_asked_for_what_passes_made():
 
 def test_what_each_pass_made_is_written_into_a_folder(tmp_path):
     folder = tmp_path / "made" / "when needed"
-    line = of(Pass("one", rename_to("A"), ""), Pass("none", nothing, ""), Pass("two", rename_to("B"), ""))
+    line = of(Pass("the one", rename_to("A"), ""), Pass("none", nothing, ""), Pass("two", rename_to("B"), ""))
     for _ in range(2):
         pipeline.run(line, parsed(), [], Watch(changed=dump.to_folder(str(folder), "tests")))
     names = sorted(path.name for path in folder.iterdir())
     runs = list(dict.fromkeys(int(name.split("-")[2]) for name in names))
-    ends = ["01-one.txt", "03-two.txt"]
+    ends = ["01-the-one.txt", "03-two.txt"]
     assert names == ["tests-%d-%d-%s" % (os.getpid(), run, end) for run in runs for end in ends]
     assert len(runs) == 2
     first = GRAPH.splitlines()[0].replace("Placeholder", "%s") + "  # by pass '%s'"

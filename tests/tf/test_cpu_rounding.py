@@ -13,7 +13,6 @@ from npu_shim.options.table import of_keywords
 from npu_shim.rewriter.graph.emulation import ROUNDED, Way
 from npu_shim.rewriter.planner import report
 from npu_shim.rewriter.planner.decisions import Reason
-from npu_shim.session import clusters
 from npu_shim.session.clusters import marking
 
 MIX = "allow_mix_precision"
@@ -259,7 +258,7 @@ def test_a_weight_is_rounded_outside_of_its_loop():
 def test_clusters_leave_the_rounding_alone():
     _, done, _ = products(chain)
     assert any(ROUNDED in node.attr for node in done.node)
-    marked = graphs.after(clusters.mark, done, ["loss"])
+    marked = graphs.after(marking.mark, done)
     assert not [n.name for n in marked.node if ROUNDED in n.attr and marking.MARK in n.attr and n.attr[marking.MARK].b]
 
 

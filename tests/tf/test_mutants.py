@@ -7,6 +7,7 @@ import mutants
 import pytest
 import random_graphs
 import reference_material
+import session_passes
 import sessions
 import tensorflow.compat.v1 as tf
 
@@ -16,9 +17,10 @@ from npu_shim import loss_scale
 from npu_shim.distributed.collectives import call_fusion, keys
 from npu_shim.rewriter import rewrite, tf_internals
 from npu_shim.rewriter.errors import VerifyError
-from npu_shim.session import clusters
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.session.clusters import conditionals, marking
 from npu_shim.session.observers import measures
-from npu_shim.session.passes import arrivals, channels, kernel_names, onednn, promises, rounding
+from npu_shim.session.passes import arrivals, channels, kernel_names, onednn, rounding
 
 OLD = tf.__version__.startswith("1.")
 TIMES = 5 if os.environ.get("NPU_SHIM_NIGHTLY") else 1
@@ -143,9 +145,7 @@ def of_rounding():
 
 def of_clusters():
     graph_def, keep = lowered("resnet50_ref_train")
-    seen = {}
-    graphs.after(clusters.mark, graph_def, keep, lambda name, before, after: seen.update({name: (before, after)}))
-    return (*seen["clusters"], keep)
+    return graph_def, graphs.after(marking.mark, graph_def), keep
 
 
 def built(make):
@@ -212,7 +212,14 @@ OF_PASSES = {
 
 
 def test_every_pass_is_drawn_from():
-    assert {*OF_PASSES, "kernel names", "conditionals"} == set(promises.PROMISES)
+    assert {*OF_PASSES, "kernel names", "conditionals"} == set(session_passes.PASSES)
+
+
+def kept(*given, **named):
+    """Raises VerifyError where `session_passes.broken` has something to tell."""
+    violations = session_passes.broken(*given, **named)
+    if violations:
+        raise VerifyError(violations)
 
 
 @pytest.mark.parametrize("name", OF_PASSES)
@@ -223,11 +230,11 @@ def test_every_mutant_of_what_a_pass_gives_is_refused(name, monkeypatch):
     before, after, keep = OF_PASSES[name]()
     assert after is not before
     written = before.SerializeToString(deterministic=True)
-    assert promises.kept(name, before, after, keep) is after
+    kept(name, before, after, keep)
     assert before.SerializeToString(deterministic=True) == written
 
     def check(mutant):
-        promises.kept(name, before, mutant, keep)
+        kept(name, before, mutant, keep)
 
     assert refused(lambda *given: check(given[0]), 0, [after], mutants.seeded(name), 8 * TIMES) == []
 
@@ -242,13 +249,14 @@ def conversions():
         scaled = loss_scale.LossScaleOptimizer(tf.train.AdamOptimizer(0.1), manager)
         train = scaled.minimize(tf.reduce_mean(tf.square(tf.matmul(x, w))), step)
     seen, keep = [], [train.name, "x"]
-
-    def see(name, *pair):
-        if name == "conditionals":
-            seen.append(pair)
-
-    graphs.after(clusters.mark, graph.as_graph_def(), keep, see)
-    return seen, keep
+    module = graphdef.read(graph.as_graph_def())
+    stays_out = marking.outside(module)
+    while True:
+        before = graphdef.write(module)
+        conditionals.to_functional(module, keep, stays_out, marking.MINIMUM_OPS)
+        if graphdef.write(module) is before:
+            return seen, keep
+        seen.append((before, graphdef.write(module)))
 
 
 @pytest.mark.skipif(OLD, reason="TensorFlow 1.15 has no functional If in XLA")
@@ -257,10 +265,10 @@ def test_every_mutant_of_a_conversion_is_refused():
     added = [{node.op for node in after.node} - {node.op for node in pairs[0][0].node} for _, after in pairs]
     assert set().union(*added) == {"StatelessIf", "StatefulPartitionedCall"}
     for number, (before, after) in enumerate(pairs):
-        promises.kept("conditionals", before, after, keep)
+        kept("conditionals", before, after, keep)
 
         def check(mutant, before=before):
-            promises.kept("conditionals", before, mutant, keep)
+            kept("conditionals", before, mutant, keep)
 
         assert refused(lambda *given: check(given[0]), 0, [after], mutants.seeded(number), 60 * TIMES) == []
 
@@ -273,7 +281,7 @@ def test_a_conversion_that_takes_along_what_is_fed_is_refused():
         taken = {node.name for function in new for node in function.node_def if node.name != "if"}
         for name in sorted(taken):
             with pytest.raises(VerifyError, match="'%s'" % name):
-                promises.kept("conditionals", before, after, [*keep, name])
+                kept("conditionals", before, after, [*keep, name])
 
 
 def test_every_mutant_of_renamed_kernels_is_refused():
@@ -293,7 +301,7 @@ def test_every_mutant_of_renamed_kernels_is_refused():
     assert len(moved) == 2
 
     def check(mutant):
-        promises.kept("kernel names", before, kernel_names.undone(mutant, moved), keep)
+        kept("kernel names", before, mutant, keep, moved)
 
     check(renamed)
     assert refused(lambda *given: check(given[0]), 0, [renamed], mutants.seeded(0), 8 * TIMES) == []

@@ -148,6 +148,26 @@ def test_a_session_runs_it_with_the_same_losses(monkeypatch):
     assert fused == casts
 
 
+def test_a_session_writes_its_graph_after_each_pass_that_changed_it(tmp_path):
+    with tf.Graph().as_default():
+        trained(*model(), npu_shim_dump_graphs=str(tmp_path))
+    made = [path.read_text(encoding="utf-8") for path in tmp_path.glob("session-*-rounding.txt")]
+    assert made
+    assert all(rounding.OP in graph for graph in made)
+
+
+@pytest.mark.parametrize("when", ["end", "each"])
+def test_a_pass_that_breaks_its_promise_is_named_in_the_sessions_error(when, monkeypatch):
+    def swap(module, *_):
+        for node in module.graph:
+            if node.op == "MatMul":
+                node.set_inputs(node.inputs[::-1])
+
+    monkeypatch.setattr(rounding, "fuse_casts", swap)
+    with tf.Graph().as_default(), pytest.raises(tf.errors.InternalError, match="pass 'rounding': input 0 of 'MatMul'"):
+        trained(*model(), npu_shim_verify=when)
+
+
 def test_rewrite_gives_casts():
     with tf.Graph().as_default() as graph:
         _, loss, step = model()

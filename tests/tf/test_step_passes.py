@@ -16,6 +16,7 @@ from npu_shim.rewriter.ir import graphdef, text
 from npu_shim.rewriter.passes import pipeline
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline
 from npu_shim.session.clusters import unchecked
+from npu_shim.session.pipeline import SESSION
 from npu_shim.xla import step_function
 from npu_shim.xla.passes import dead_control_dependencies
 from npu_shim.xla.passes.memory import ordering
@@ -31,7 +32,7 @@ since_2_15 = pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorF
 # -- lists -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("line", PIPELINES, ids=lambda line: line.name)
+@pytest.mark.parametrize("line", [SESSION, *PIPELINES], ids=lambda line: line.name)
 def test_the_lists_are_in_order(line):
     assert pipeline.problems(line) == []
 

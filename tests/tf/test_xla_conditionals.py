@@ -12,6 +12,8 @@ from npu_shim.loss_scale.managers.managers import ExponentialUpdateLossScaleMana
 from npu_shim.options.ops.scopes import attributes
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.passes import pipeline
+from npu_shim.rewriter.passes.pipeline import Pass, Pipeline
 from npu_shim.session.clusters import conditionals, marking
 from npu_shim.session.clusters.moves import MUST_COMPILE
 
@@ -339,7 +341,10 @@ def functional(build, keep=()):
         output = build(tf.placeholder(tf.bool, [], "p"))
     before = tf.graph_util.extract_sub_graph(graph.as_graph_def(), [output.op.name])
     module = graphdef.read(before)
-    conditionals.to_functional(module, [output.op.name, *keep], lambda node: False, 1)
+    step = Pass(
+        "all", lambda module, keep: conditionals.to_functional(module, keep, lambda node: False, 1), "", repeats=True
+    )
+    pipeline.run(Pipeline("tests", "makes conditionals functional", (step,)), module, [output.op.name, *keep])
     return graphdef.write(module), before
 
 

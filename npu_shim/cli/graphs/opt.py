@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 from npu_shim.cli.graphs import HELP
 from npu_shim.cli.graphs.plan import names
@@ -18,8 +18,9 @@ TITLE = """\
 What is made of a graph, in the order in which it happens; this page is `npu-shim opt --list --markdown`.
 
 - A session: `precision`, then `session`.
-- `compile_step`, `npu-shim export` and engine pjrt: `prune`, `precision`, `resources`, `shapes`. The engine cuts a run
-  first (`npu_shim/engine/partition`), so that the program gets what it can compute.
+- `compile_step` and `npu-shim export`: `prune`, `precision`, `resources`, `shapes`.
+- The engine: `precision`, then `engine` for each program that a run is cut into (`npu_shim/engine/partition` decides
+  where each node runs), then `prune`, `resources`, `shapes`.
 
 `npu-shim opt GRAPH --fetches A,B --passes a,b` runs some of the passes of a compiled step on a graph file."""
 
@@ -111,27 +112,35 @@ class Listing:
 
 
 def listings() -> tuple[Listing, ...]:
-    """Returns every pipeline of a graph: precision, session, and those of a compiled step."""
+    """Returns every pipeline of a graph: precision, session, the engine's, and those of a compiled step."""
+    from npu_shim.engine.pipeline import ENGINE
     from npu_shim.rewriter import rewrite
-    from npu_shim.session import pipeline as session
-    from npu_shim.session.passes.promises import PROMISES
+    from npu_shim.session.pipeline import SESSION
     from npu_shim.xla.pipeline import PIPELINES
 
-    stages = tuple((step.name, step.reason) for step in rewrite.PRECISION.passes)
-    kept = tuple((step.name, step.reason, PROMISES[step.name].reason) for step in session.PASSES)
     return (
-        Listing("precision", rewrite.PRECISION.purpose, "rewriter/rewrite.py", (), stages),
-        Listing(session.NAME, session.PURPOSE, "npu_shim/session/pipeline.py", ("why the graph means the same",), kept),
-        *map(_step, PIPELINES),
+        _listing(rewrite.PRECISION, "rewriter/rewrite.py"),
+        _listing(SESSION, "npu_shim/session/pipeline.py"),
+        _listing(ENGINE, "npu_shim/engine/pipeline.py"),
+        *(_listing(line, "npu_shim/xla/pipeline.py") for line in PIPELINES),
     )
 
 
-def _step(line: Pipeline) -> Listing:
-    def told(properties: Iterable[Property]) -> str:
-        return ", ".join(held.name for held in properties)
+def _names(properties: Iterable[Property]) -> str:
+    return ", ".join(held.name for held in properties)
 
-    rows = tuple((step.name, step.reason, told(step.requires), told(step.ensures)) for step in line.passes)
-    return Listing(line.name, line.purpose, "npu_shim/xla/pipeline.py", ("requires", "ensures"), rows)
+
+COLUMNS: dict[str, Callable[[Pass], str]] = {
+    "why the graph means the same": lambda step: step.promise.reason if step.promise else "",
+    "requires": lambda step: _names(step.requires),
+    "ensures": lambda step: _names(step.ensures),
+}
+
+
+def _listing(line: Pipeline, where: str) -> Listing:
+    columns = tuple(title for title, told in COLUMNS.items() if any(map(told, line.passes)))
+    rows = tuple((step.name, step.reason, *(COLUMNS[title](step) for title in columns)) for step in line.passes)
+    return Listing(line.name, line.purpose, where, columns, rows)
 
 
 def listed(lists: Sequence[Listing]) -> list[str]:

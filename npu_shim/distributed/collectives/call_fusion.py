@@ -48,8 +48,6 @@ def mark(reduced: tf.Tensor, fusion: int, fusion_id: int) -> None:
 
 def fuse(module: Module) -> None:
     """Fuses the marked collectives of a module's graph."""
-    if REDUCE not in module.ops():
-        return
     marked = dict.fromkeys(node for node in module.graph if node.op == REDUCE and MARK in node.attrs)
     levels = _levels(module.graph, marked)
     groups: dict[tuple[Any, ...], list[Node]] = {}

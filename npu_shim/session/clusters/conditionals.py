@@ -14,14 +14,13 @@ stay, and so does everything after them in their branch.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Iterator
+from typing import Callable, Iterable, Iterator
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options.ops.scopes import EQUAL_SHAPES
 from npu_shim.rewriter.analysis import branches, order
 from npu_shim.rewriter.graph.arguments import source_of
-from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.session.clusters.moves import Group, Move, View, input_dtypes
@@ -51,32 +50,24 @@ ARGUMENTS = frozenset(
 )
 
 
-def to_functional(
-    module: Module, keep: Iterable[str], excluded: Callable[[Node], bool], minimum: int,
-    check: Callable[[str, tf.GraphDef, tf.GraphDef], Any] = lambda name, before, after: None,
-) -> None:  # fmt: skip
-    """Makes conditionals functional.
+def to_functional(module: Module, keep: Iterable[str], excluded: Callable[[Node], bool], minimum: int) -> None:
+    """Makes the next conditional functional; changes nothing where there is none.
 
     Args:
         module: changed in place.
         keep: names of nodes or tensors that are fed, fetched or run.
         excluded: function of a Node to whether it stays out of XLA.
         minimum: least number of ops of updates that become a function.
-        check: called with "conditionals" and the GraphDef before and after each conversion.
     """
-    if tf.__version__.startswith("1.") or "Merge" not in module.ops():
-        return
     graph = module.graph
+    if tf.__version__.startswith("1.") or order.unordered(graph):  # on a cycle that is no v1 loop
+        return
     fed = frozenset(graph[name] for name in map(source_of, keep) if name in graph)
-    while not order.unordered(graph):  # a cycle that is no v1 loop
-        view = View(graph, branches.inside(graph, fed), fed)
-        moves = (Move(view, group) for group in _groups(view, _movable(view, excluded)))
-        move = next((move for move in moves if move.is_whole(WRITES) and move.size() >= minimum), None)
-        if move is None:
-            return
-        before = graphdef.write(module)
+    view = View(graph, branches.inside(graph, fed), fed)
+    moves = (Move(view, group) for group in _groups(view, _movable(view, excluded)))
+    move = next((move for move in moves if move.is_whole(WRITES) and move.size() >= minimum), None)
+    if move is not None:
         move.apply()
-        check("conditionals", before, graphdef.write(module))
 
 
 def _movable(view: View, excluded: Callable[[Node], bool]) -> set[Node]:

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.analysis import branches, order
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.rewriter.graph.arguments import controls, data
+from npu_shim.rewriter.graph.arguments import controls, data, source_of
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.attributes import Callee
 from npu_shim.rewriter.ir.graph import Graph, Node, Value
@@ -28,16 +28,16 @@ IF, CALL = "StatelessIf", "StatefulPartitionedCall"
 BRANCHES = ("else_branch", "then_branch")  # of the sides 0 and 1
 
 
-def violations(before: tf.GraphDef, after: tf.GraphDef, keep: frozenset[str]) -> Iterator[str]:
+def violations(before: tf.GraphDef, after: tf.GraphDef, run: Any) -> Iterator[str]:
     """Yields in words what is not as the conversion of one conditional leaves it.
 
     Args:
         before: the graph that it was given.
         after: the graph that it gave.
-        keep: names of nodes that are fed, fetched or run.
+        run: has in `keep` the names of nodes or tensors that are fed, fetched or run.
     """
     was, now = graphdef.read(before).graph, None
-    fed = frozenset(was[name] for name in keep if name in was)
+    fed = frozenset(was[name] for name in map(source_of, run.keep) if name in was)
     view = View(was, branches.inside(was, fed), fed)
     try:
         now = graphdef.read(after)

@@ -15,22 +15,20 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Mapping
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import ranks
 from npu_shim.options.ops.scopes import OPT_OUT
 from npu_shim.pjrt import program_cache
-from npu_shim.rewriter.collector import without_collector
 from npu_shim.rewriter.errors import ConfigError, one_of
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
-from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Node
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.session import devices
-from npu_shim.session.clusters import conditionals, folded, moves, roots, slow_ops, traps
+from npu_shim.session.clusters import folded, moves, roots, slow_ops, traps
 
 LOG = logging.getLogger("npu_shim")
 SWITCH = ("auto", "on", "off")
@@ -89,18 +87,10 @@ def _set_program_cache(folder):
         os.environ["TF_XLA_FLAGS"] = "%s %s=%s %s" % (flags, CACHE_FLAG, folder, CACHE_ON_GPU)
 
 
-@without_collector()
-def mark(
-    module: Module,
-    keep: Iterable[str] = (),
-    check: Callable[[str, tf.GraphDef, tf.GraphDef], Any] = lambda name, before, after: None,
-) -> None:
-    """Marks the accelerator's nodes, except traps and nodes that opted out.
+def outside(module: Module) -> Callable[[Node], bool]:
+    """Returns a function that tells which nodes stay out of clusters: traps, what opted out, other devices' nodes.
 
-    Args:
-        module: changed in place.
-        keep: names of nodes or tensors that are fed, fetched or run.
-        check: called with the name of each pass in this one, and the GraphDef before it and after it.
+    It knows nodes by their names: what it says holds when tf.conds have become Ifs, too.
     """
     target = devices.accelerator()
     out = _excluded(module, target)
@@ -109,8 +99,17 @@ def mark(
         opted_out = OPT_OUT in node.attrs or ROUNDED in node.attrs  # XLA would remove the rounding
         return opted_out or node.name in out or (device_type(node.device) or target) != target
 
-    conditionals.to_functional(module, keep, stays_out, MINIMUM_OPS, check)
-    functional = graphdef.write(module)
+    return stays_out
+
+
+def mark(module: Module, stays_out: Callable[[Node], bool] | None = None) -> None:
+    """Marks the nodes that clusters may have.
+
+    Args:
+        module: changed in place.
+        stays_out: what `outside` returned before tf.conds became Ifs; None asks it now.
+    """
+    stays_out = stays_out or outside(module)
     for node in module.graph:
         if OPT_OUT in node.attrs or moves.MUST_COMPILE in node.attrs:
             node.attrs[MARK] = False
@@ -118,7 +117,6 @@ def mark(
             node.attrs[MARK] = not stays_out(node)
             if node.attrs[MARK]:
                 node.attrs[OWN] = True
-    check("clusters", functional, graphdef.write(module))
 
 
 def _excluded(module, target):

@@ -291,5 +291,5 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     lines.say(done, chosen)
     trace.graph(done.plan, done.seconds)
     run = pipeline.Run(graph_def, feeds, [*fetches, *preserved], number, config_proto.is_local(entry), has_clusters)
-    result = pipeline.applied(done.graph_def, run)
+    result = pipeline.applied(done.graph_def, run, passes.wanted(options.values))
     return None if result is graph_def else result.SerializeToString(deterministic=True)

@@ -86,8 +86,6 @@ def fuse(module: Module, keep: Iterable[str] = (), accelerator: str = "CPU") -> 
         keep: names of nodes or tensors that are fed, fetched or run.
         accelerator: device type of the nodes without a device.
     """
-    if FIRST not in module.ops():
-        return
     graph, kept = module.graph, frozenset(map(source_of, keep))
     measuring = [(node, *_measured(node)) for node in graph if MARK in node.attrs]
     inside: dict[Node, None] = {}

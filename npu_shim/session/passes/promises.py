@@ -1,29 +1,34 @@
-"""What each rewrite of a session's graph may change, behind the rewriter: one row each, checked after each.
+"""What the passes of a session may change, for their promises in npu_shim/session/pipeline.py.
 
-A row is a `rewriter.graphdef.promises.Promise`. Its function says of a node that differs which inserted nodes stand
-behind it and which nodes went into it; all other nodes, edges, attributes, devices and functions must be as before. A
+Most functions say of a node that differs which inserted nodes stand behind it and which nodes went into it
+(rewriter/graphdef/promises.py); all other nodes, edges, attributes, devices and functions must be as before. A
 violation is the session's InternalError and names the pass.
 """
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Iterator
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.collectives import call_fusion, signature
 from npu_shim.rewriter.graph import arguments
-from npu_shim.rewriter.graphdef.promises import Explained, Graphs, Promise, require_kept
+from npu_shim.rewriter.graphdef.promises import Explained, Graphs, all_else_stays
 from npu_shim.rewriter.tables.dtypes import FLOAT32, LOW
-from npu_shim.session.clusters import conversion, marking
 from npu_shim.session.observers import measures
-from npu_shim.session.passes import arrivals, channels, onednn, rounding
+from npu_shim.session.passes import arrivals, channels, kernel_names, onednn, rounding
 
 INT32 = tf.int32.as_datatype_enum
+_NOTHING_CHANGES = all_else_stays()
 
 
-def _is_part_of_fused(graphs: Graphs, was: Any, now: Any) -> Explained | None:
+def renamed(before: Any, after: Any, run: Any) -> Iterator[str]:
+    """What differs when every node has its old name again, which `run.moved` knows."""
+    return _NOTHING_CHANGES(before, kernel_names.undone(after, run.moved), run)
+
+
+def is_part_of_fused(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     """A collective that has become its part of one over the inputs of several, laid end to end."""
     after = graphs.after
     scope = arguments.source_of(now.input[0])[: -len("/split")] if now.input else ""
@@ -80,7 +85,7 @@ def _value(node: Any) -> Any:
     return tf.make_ndarray(_attr(node, "value").tensor).tolist() if node.op == "Const" else None
 
 
-def _is_measure(graphs: Graphs, was: Any, now: Any) -> Explained | None:
+def is_measure(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     """The last of the ordinary ops that measure a tensor, replaced by one op."""
     if measures.MARK not in was.attr or now.op != measures.OP or now.device != was.device or now.attr:
         return None
@@ -88,7 +93,7 @@ def _is_measure(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     return Explained(removed=frozenset(inside)) if list(now.input) == [source, *arguments.controls(was)] else None
 
 
-def _is_rounding(graphs: Graphs, was: Any, now: Any) -> Explained | None:
+def is_rounding(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     """A Cast up of a Cast down, replaced by one op that rounds."""
     down = graphs.before.get(was.input[0]) if was.op == "Cast" else None
     if down is None or down.op != "Cast" or now.op != rounding.OP or now.device != was.device:
@@ -108,7 +113,7 @@ def _is_rounding(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     return Explained(removed=frozenset({down.name})) if right else None
 
 
-def _is_arrival(graphs: Graphs, was: Any, now: Any) -> Explained | None:
+def is_arrival(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     """A collective whose first input, and what it waits for, goes through the op that notes when it has come."""
     note = graphs.after.get(was.name + "/npu_shim_arrive")
     if note is None or note.name in graphs.before or (was.op, was.device) != (now.op, now.device):
@@ -127,7 +132,7 @@ def _is_arrival(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     return Explained(frozenset({note.name})) if right else None
 
 
-def _is_turned(graphs: Graphs, was: Any, now: Any) -> Explained | None:
+def is_turned(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     """An op of images that computes channels last, between Transposes."""
     turned = channels.TURNED.get(was.op) if _attr(was, "data_format").s in channels.LAST else None
     node = now if turned is None or not turned.gives else graphs.after.get(was.name + "/channels_last")
@@ -183,7 +188,7 @@ def _channels_last(node: Any, to: list[int]) -> Any:
     return turned
 
 
-def _is_named_kernel(graphs: Graphs, was: Any, now: Any) -> Explained | None:
+def is_named_kernel(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     """A convolution by the name of oneDNN's kernel."""
     if was.op not in onednn.GRADIENTS | onednn.DILATED or (now.op, now.device) != (onednn.PREFIX + was.op, was.device):
         return None
@@ -203,35 +208,3 @@ def _attributes(node: Any) -> dict[str, bytes]:
 
 def _bytes(value: Any) -> bytes:
     return bytes(value.SerializeToString(deterministic=True))
-
-
-PROMISES = {
-    promise.name: promise
-    for promise in (
-        Promise("kernel names", "a name that was not used yet, and the old one where it is fetched"),
-        Promise("call fusion", "the sum of tensors end to end is their sums end to end", (), _is_part_of_fused),
-        Promise("measures", "one op computes what the ordinary ones do", (), _is_measure),
-        Promise("channels", "channels last between Transposes is channels first", (), _is_turned),
-        Promise("oneDNN", "oneDNN's kernel computes the same", (), _is_named_kernel),
-        Promise("conditionals", "each side of an If is a side of the tf.cond", compare=conversion.violations),
-        Promise("clusters", "where an op runs changes no value", (marking.MARK, marking.OWN)),
-        Promise("rounding", "one op rounds as two Casts do", (), _is_rounding),
-        Promise("arrivals", "the op gives what it gets", (), _is_arrival),
-    )
-}
-
-
-def kept(name: str, before: Any, after: Any, keep: Iterable[str] = ()) -> Any:
-    """Returns the result of a pass, checked.
-
-    Args:
-        name: of the pass.
-        before: tf.compat.v1.GraphDef that it was given.
-        after: GraphDef that it gave.
-        keep: names of nodes or tensors that are fed, fetched or run.
-
-    Raises:
-        VerifyError: the pass has changed something else than it promises.
-    """
-    require_kept(PROMISES[name], before, after, keep)
-    return after

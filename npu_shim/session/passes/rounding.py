@@ -31,8 +31,6 @@ def fuse_casts(module: Module, keep: Iterable[str] = (), accelerator: str = "CPU
         keep: names of nodes or tensors that are fed, fetched or run.
         accelerator: device type of the nodes without a device.
     """
-    if "Cast" not in module.ops():
-        return
     kept = set(map(source_of, keep))
     # a kept node may be fed: then its value is not what it computes
     pairs = [

@@ -25,7 +25,8 @@ from npu_shim.loss_scale.managers.graph_ops import state_here
 from npu_shim.loss_scale.optimizers import accumulate, optimizer, sums, update_ops
 from npu_shim.loss_scale.optimizers.inner import run_if
 from npu_shim.rewriter.ir import graphdef
-from npu_shim.session.passes import promises, rounding
+from npu_shim.rewriter.passes import pipeline
+from npu_shim.session.passes import rounding
 from npu_shim.xla.passes.resources import writers
 
 
@@ -140,7 +141,7 @@ def _swapped_later():
         real(module, keep, accelerator)
         graphdef.replace(module, _swap(tf.GraphDef.FromString(graphdef.write(module).SerializeToString())))
 
-    return _put((rounding, "fuse_casts", fuse_casts), (promises, "require_kept", lambda *_: None))()
+    return _put((rounding, "fuse_casts", fuse_casts), (pipeline, "_require_kept", lambda *_: None))()
 
 
 def _without_check(pairs):
