@@ -91,6 +91,7 @@ def _nodes_stay(explain: Explain, before: Any, after: Any, keep: frozenset[str],
     earlier = {node.name: node for node in before}
     later = {node.name: node for node in after}
     graphs = Graphs(by_name(earlier), by_name(later), output)
+    gone = graphs.before.keys() - graphs.after
     if len(later) != len(after):
         yield "two nodes have one name"
     inserted: set[str] = set()
@@ -105,9 +106,9 @@ def _nodes_stay(explain: Explain, before: Any, after: Any, keep: frozenset[str],
                 continue
             inserted |= explained.inserted
             removed |= explained.removed
-        yield from ("'%s' reads '%s', which is gone" % (name, text) for text in _missing(graphs, node))
+        if gone:
+            yield from ("'%s' reads '%s', which is gone" % (name, t) for t in node.input if source_of(t) in gone)
     yield from ("'%s' (%s) is new" % (n, graphs.after[n].op) for n in graphs.after.keys() - graphs.before - inserted)
-    gone = graphs.before.keys() - graphs.after
     yield from ("'%s' (%s) is gone" % (name, graphs.before[name].op) for name in gone - removed | gone & keep)
 
 
@@ -131,14 +132,6 @@ def _plain_inputs(node: Any) -> Any:
     plain.CopyFrom(node)
     plain.input[:] = [text[:-2] if text.endswith(":0") else text for text in node.input]
     return plain
-
-
-def _missing(graphs: Graphs, node: Any) -> Iterator[str]:
-    """Inputs of a node that were there before and are not any more."""
-    for text in node.input:
-        source = source_of(text)
-        if source not in graphs.after and source in graphs.before:
-            yield text
 
 
 def _difference(was: Any, now: Any) -> str:
