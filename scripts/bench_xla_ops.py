@@ -30,7 +30,6 @@ POOL, POOL3D, CONV, CONV3D, NORM, ONE = (
     kernels.POOL, kernels.POOL3D, kernels.CONV, kernels.CONV3D, kernels.NORM, kernels.ONE
 )  # fmt: skip
 POOL_SAME = {"ksize": [1, 3, 3, 1], "strides": [1, 2, 2, 1], "padding": "SAME"}
-LSTM_STEP = (64, 512)
 
 
 def _ints(*values):

@@ -153,7 +153,8 @@ class Program:
         return executable
 
     def _function(self) -> Callable[..., Any]:
-        pairs = [[(t.shape, arrays.dtype_of(t.dtype)) for t in part] for part in self._signature()]
+        signature = self.manifest.arguments, self.manifest.results
+        pairs = [[(t.shape, arrays.dtype_of(t.dtype)) for t in part] for part in signature]
         artifact = self._artifact
         if self.manifest.attention:
             from npu_shim.pjrt.attention import substitution  # imports Pallas, which few programs need
@@ -161,9 +162,6 @@ class Program:
             highest = self.manifest.float32_products == "highest"
             artifact, self.attention = substitution.for_device(artifact, self.manifest.attention, highest, self.device)
         return jax_compat.function(self._jax, artifact, pairs[0], pairs[1], self.device.platform)
-
-    def _signature(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        return self.manifest.arguments, self.manifest.results
 
     def _aval(self, tensor: Tensor, leading: Sequence[int] = ()) -> Any:
         placed = self._jax.sharding.SingleDeviceSharding(self.device)

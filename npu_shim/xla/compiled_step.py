@@ -327,17 +327,14 @@ class _Program:
     def _require_sizes(self, feeds: Sequence[np.ndarray]) -> None:
         module = parsed(hlo_of(self._step, "hlo_serialized", feeds))
         if len(module.host_program_shape.parameters) < len(self._step.feeds) + len(self._step.state):
-            asked = compile_time.asked(self._step.graph_def.node, _library(self._step.graph_def))
+            library = {function.signature.name: function for function in self._step.graph_def.library.function}
+            asked = compile_time.asked(self._step.graph_def.node, library)
             self._constants = [number for number, name in enumerate(self._feeds) if name in asked]
         if self._step.unsized:
             open_rows.require_sized_branches(module)
         open_rows.require_bounds(module)
         open_rows.require_counts_of_loops(module)
         open_rows.require_no_reversal(module)
-
-
-def _library(graph_def: Any) -> dict[str, Any]:
-    return {function.signature.name: function for function in graph_def.library.function}
 
 
 def compiled(step: step_function.StepFunction, count: int) -> Callable[..., Any]:

@@ -179,7 +179,8 @@ class Source:
         if self.session is None:
             return {}
         collected = self.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
-        names = {variable.op.name for variable in collected} or {op.name for op in self._variable_ops()}
+        names = {variable.op.name for variable in collected}
+        names = names or {op.name for op in self.graph.get_operations() if op.type in VARIABLE_OPS}
         other_values = {}
         for name in sorted(names.difference(known)):
             with contextlib.suppress(ConfigError):
@@ -192,9 +193,6 @@ class Source:
         except KeyError:  # one that npu-shim added
             return False
         return True
-
-    def _variable_ops(self):
-        return [op for op in self.graph.get_operations() if op.type in VARIABLE_OPS]
 
     def read_of(self, name: str) -> Any:
         """Returns a tensor that reads a variable, given its node's name; adds the read if the graph has none.

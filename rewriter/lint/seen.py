@@ -1,5 +1,6 @@
 """What the rules look at: a plan, its constants, and where its values are rounded to float16."""
 
+from operator import attrgetter
 from typing import Any, Dict, Hashable, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -88,7 +89,7 @@ def look(plan: Plan, protos: Any, facts: Facts) -> Seen:
     for cast in plan.casts:
         readers = [*cast.consumers, *behind.get(cast.name, ())]
         if cast.dtype == FLOAT16 and isinstance(cast.source, Port) and readers and not _is_low(plan, cast.source):
-            down.append((cast, min((plan.view.nodes[position] for position, _ in readers), key=_name)))
+            down.append((cast, min((plan.view.nodes[position] for position, _ in readers), key=attrgetter("name"))))
             rounded.setdefault(cast.source, []).extend(position for position, _ in readers)
     return Seen(plan, protos, facts, down, rounded, plan.view.consumers(), {})
 
@@ -119,10 +120,6 @@ def told(findings: Iterable[Tuple[Hashable, Finding]]) -> Iterator[str]:
         kinds.setdefault(kind, []).append(finding)
     for (text, values), *others in kinds.values():
         yield text % (" (and %d more like it)" % len(others) if others else "") % values
-
-
-def _name(node: Node) -> str:
-    return node.name
 
 
 def _is_low(plan: Plan, port: Port) -> bool:

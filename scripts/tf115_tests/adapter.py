@@ -143,7 +143,7 @@ class _Helpers(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._files = {path[:-3].replace("/", "."): os.path.join(folder, path) for path in HELPERS}
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname in MOVED and not self._version_1():
+        if fullname in MOVED and not sys.modules["tensorflow"].__version__.startswith("1."):
             return importlib.machinery.ModuleSpec(fullname, self)
         if fullname in PACKAGES:
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
@@ -158,9 +158,6 @@ class _Helpers(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             if _is_there(name):
                 sys.modules[module.__name__] = importlib.import_module(name)
                 return
-
-    def _version_1(self):
-        return sys.modules["tensorflow"].__version__.startswith("1.")
 
 
 def pick_unused_port():

@@ -85,14 +85,11 @@ def step_of(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, Any]]:
     constants = _named("--constant", map(_constant, args.constant))
     feeds = feeds_of(source, fetches, args, args.batch)
     given = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
-    given.update(constants=constants or None, float32_products=args.float32_products, device=_device(args.device))
+    device = args.device and args.device.upper()
+    given.update(constants=constants or None, float32_products=args.float32_products, device=device)
     given.update({name: getattr(args, name) for name in STEP_OPTIONS if getattr(args, name) is not None})
     given["values"] = _values(args.checkpoint, source.graph) if args.checkpoint else None
     return source.initialized(args.init) if args.init else source, fetches, feeds, given
-
-
-def _device(wanted: str | None) -> str | None:
-    return None if wanted is None else wanted.upper()
 
 
 def feeds_of(source: Any, fetches: Any, args: argparse.Namespace, batch: int | None) -> dict[str, Any]:

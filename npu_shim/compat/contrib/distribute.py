@@ -7,10 +7,6 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 
-def _gpus(count):
-    return ["/device:GPU:%d" % index for index in range(count)]
-
-
 class MirroredStrategy(tf.distribute.MirroredStrategy):
     """tf.distribute.MirroredStrategy.
 
@@ -38,7 +34,8 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
         count = num_gpus or num_gpus_per_worker
         if devices is not None and count is not None:
             raise ValueError("Must only specify one of `devices` and `num_gpus`.")
-        super().__init__(_gpus(count) if count else devices, cross_device_ops or cross_tower_ops)
+        devices = ["/device:GPU:%d" % index for index in range(count)] if count else devices
+        super().__init__(devices, cross_device_ops or cross_tower_ops)
 
 
 class OneDeviceStrategy(tf.distribute.OneDeviceStrategy):

@@ -30,7 +30,8 @@ def moved(
         group: str, the hccl group.
         fusion: 0 moves each alone, 1 in buckets by the group's strategy or by bytes, 2 all of a dtype together.
     """
-    members = [buckets.Member(*member) for member in zip(names, map(_dtype, tensors), map(_bytes, tensors))]
+    dtypes = (tensor.dtype.base_dtype.name for tensor in tensors)
+    members = [buckets.Member(*member) for member in zip(names, dtypes, map(_bytes, tensors))]
     planned = _buckets(members, group, fusion)
     shown = [[(names[at], keys.described(tensors[at])) for at in bucket] for bucket in planned]
     label = keys.new("\n".join([kind, group, *map(str, shown)]))
@@ -62,10 +63,6 @@ def _together(tensors, collective, key):
     sizes = [_elements(tensor) for tensor in tensors]
     parts = tf.split(flat, sizes if all(isinstance(size, int) for size in sizes) else tf.stack(sizes), num=len(sizes))
     return [tf.reshape(part, _shape(tensor)) for part, tensor in zip(parts, tensors)]
-
-
-def _dtype(tensor):
-    return tensor.dtype.base_dtype.name
 
 
 def _bytes(tensor):

@@ -122,11 +122,8 @@ def _scaled(y, start, factor):
 
 
 def _is_plain(value):
-    return (tf.is_tensor(value) or isinstance(value, tf.Variable)) and _has_dtype(value)
-
-
-def _has_dtype(value):
-    return not isinstance(value, tf.SparseTensor) and getattr(value, "dtype", tf.variant) != tf.variant
+    is_dense = (tf.is_tensor(value) or isinstance(value, tf.Variable)) and not isinstance(value, tf.SparseTensor)
+    return is_dense and getattr(value, "dtype", tf.variant) != tf.variant
 
 
 def _is_float(value):

@@ -54,10 +54,6 @@ def updates(instruction: Instruction) -> tuple[str, ...]:
     return ()
 
 
-def _targets(instruction: Instruction) -> tuple[str, ...]:
-    return instruction.operands[: len(updates(instruction))]
-
-
 def _results(inside: Mapping[str, Instruction], root: str) -> Iterable[str]:
     return inside[root].operands if inside[root].code == "tuple" else (root,)
 
@@ -100,7 +96,7 @@ def _use(inside: Mapping[str, Instruction], source: str, user: Instruction, size
     places = [at for at, operand in enumerate(user.operands) if _through(inside, operand) == source]
     if user.code in SLICES and places == [0]:
         return user.bytes
-    targets = len(_targets(user))
+    targets = len(user.operands[: len(updates(user))])
     if targets and all(at < targets for at in places):
         return _updated(inside, user) if user.code == "scatter" else 0  # a scatter adds to what is there
     return size

@@ -30,12 +30,11 @@ class Progress:
         """Tells of a trial while the block runs; gives a function to call meanwhile, often."""
         if self._is_shown and self._bar is None:
             print("npu-shim tune: trial %d of at most %d: %s" % (number, self._trials, name), file=sys.stderr)
-        yield (lambda: self._tell(name, steps())) if self._bar is not None else (lambda: None)
-        if self._bar is not None:
+        if self._bar is None:
+            yield lambda: None
+        else:
+            yield lambda: self._bar.set_description("%s, step %d" % (name, steps()))
             self._bar.update()
-
-    def _tell(self, name: str, steps: int) -> None:
-        self._bar.set_description("%s, step %d" % (name, steps))
 
     def close(self) -> None:
         """Ends the bar."""

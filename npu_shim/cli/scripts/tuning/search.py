@@ -80,8 +80,8 @@ class Search:
         Raises:
             ConfigError: a mistake of the user that a trial brought up.
         """
-        float32 = self._reference()
-        own = self._own(float32)
+        float32 = self._trial(FLOAT32, {"use_off_line": False}, calibrated=True, check=self._check_reference)
+        own = self._trial(OWN, {}, asked=_at_most(float32), check=_check_own)
         failed = self._problems(own, float32)
         if not failed:
             return self._told(float32, own, failed, None, (), Proposal())
@@ -101,9 +101,6 @@ class Search:
             float32, own, failed, best, groups, proposal, nodes, tuned, advice, count, self._unreplayed, self._noise
         )
 
-    def _reference(self) -> Outcome:
-        return self._trial(FLOAT32, {"use_off_line": False}, calibrated=True, check=self._check_reference)
-
     def _check_reference(self, outcome: Outcome) -> None:
         if outcome.status:
             raise ConfigError("the script ends with status %d in float32:\n%s" % (outcome.status, outcome.printed))
@@ -119,13 +116,11 @@ class Search:
             words = ", ".join(map(str, self._wanted.criteria))
             raise ConfigError("float32 itself does not meet %s (%s): no list can" % (words, "; ".join(told)))
 
-    def _own(self, float32: Outcome) -> Outcome:
-        return self._trial(OWN, {}, asked=_at_most(float32), check=_check_own)
-
     def _ranked(self, float32: Outcome, own: Outcome) -> tuple[Sequence[Mapping[str, Any]], int]:
         """The groups of nodes by the error that they bring, and how many of them to keep in float32 at first."""
         hints = [*own.more["hints"], *float32.more["hints"]]
-        asked = {"replay": _steps(float32, own), "most": REPLAYS, "scale": _last(own.more["scales"]), "hints": hints}
+        scale = (own.more["scales"] or [None])[-1]
+        asked = {"replay": _steps(float32, own), "most": REPLAYS, "scale": scale, "hints": hints}
         replayed = self._trial(REPLAY, {"use_off_line": False}, asked=asked)
         ranking = replayed.more["ranking"] or {"problem": "the script ended before it"}
         self._unreplayed = ranking["problem"] or ""
@@ -244,7 +239,3 @@ def _at_most(float32: Outcome) -> dict[str, int]:
     """How long a trial may be, for `protocol.Asked`: some updates may be skipped."""
     count = max(map(len, float32.losses.values()))
     return {"longest": count + count // 2 + SKIPPED}
-
-
-def _last(scales: Sequence[float]) -> float | None:
-    return scales[-1] if scales else None

@@ -208,7 +208,8 @@ class AttentionCellWrapper(RNNCell):
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """Returns (output, next state)."""
-        state, attention, kept = state if self._state_is_tuple else tf.split(state, self._sizes(), 1)
+        sizes = [self._cell.state_size, self._attn_size, self._attn_size * self._attn_length]
+        state, attention, kept = state if self._state_is_tuple else tf.split(state, sizes, 1)
         kept = tf.reshape(kept, [-1, self._attn_length, self._attn_size])
         inputs = linear([inputs, attention], self._input_size or inputs.shape.as_list()[1])
         cell_output, state = self._cell(inputs, state)
@@ -221,9 +222,6 @@ class AttentionCellWrapper(RNNCell):
         )
         state = (state, attention, kept)
         return output, state if self._state_is_tuple else tf.concat(state, 1)
-
-    def _sizes(self):
-        return [self._cell.state_size, self._attn_size, self._attn_size * self._attn_length]
 
     def _attend(self, query, kept):
         with tf.variable_scope("attention"):
