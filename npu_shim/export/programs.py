@@ -35,7 +35,7 @@ def of(step: Any, float32_products: str, cache: str = "") -> Tuple[Manifest, byt
         PlanError or ConfigError: XLA cannot compile the step, or a result has no fixed size.
     """
     if not cache:
-        return _made(step, float32_products)
+        return _lowered(step, float32_products)
     name = _identity(step, float32_products) + SUFFIX
     try:
         return _unpacked(program_cache.read(cache, name))
@@ -43,7 +43,7 @@ def of(step: Any, float32_products: str, cache: str = "") -> Tuple[Manifest, byt
         pass
     except Exception as reason:  # a file of another release can fail in any way
         lines.once(program_cache.unusable(cache, name, reason))
-    described, hlo = _made(step, float32_products)
+    described, hlo = _lowered(step, float32_products)
     try:
         program_cache.write(cache, name, _packed(described, hlo))
     except Exception as reason:
@@ -51,7 +51,7 @@ def of(step: Any, float32_products: str, cache: str = "") -> Tuple[Manifest, byt
     return described, hlo
 
 
-def _made(step, float32_products):
+def _lowered(step, float32_products):
     module = export.hlo_module(step, float32_products)
     described = export.describe(step, module, kind="hlo", float32_products=float32_products, options={})
     export.require_fixed_sizes(described, module)

@@ -259,7 +259,7 @@ class Running:
         program = self._programs.get(key)
         if program is None:
             try:
-                program = self._made(shapes, {self._names[number]: arrays[number] for number in self._known})
+                program = self._make_program(shapes, {self._names[number]: arrays[number] for number in self._known})
             except NotConstant as reason:
                 if not known_feeds.says_sizes(self._prepared, reason.node) or not self._knows_more():
                     raise
@@ -268,7 +268,7 @@ class Running:
             self._programs.add(key, program)
         return program
 
-    def _made(self, shapes, values):
+    def _make_program(self, shapes, values):
         prepared = known_feeds.known(self._prepared, values) if values else self._prepared
         step = prepared.for_shapes(shapes)
         self.recomputation, self.attention = step.recomputation, step.attention

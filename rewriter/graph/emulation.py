@@ -131,7 +131,7 @@ class _Carrier:
         consumers: Sequence[Sequence[int]],
     ) -> None:
         self._nodes, self._first, self._consumers = view.nodes, first, consumers
-        self._found, self._kernels = running, kernels
+        self._running, self._kernels = running, kernels
         # what goes into or out of a function has the decided dtype on both sides
         whole = [unit for unit in fixed.together if not any(is_border(view.nodes[position]) for position in unit)]
         self._units: Dict[int, Sequence[int]] = {position: unit for unit in whole for position in unit}
@@ -149,17 +149,17 @@ class _Carrier:
             unit = waiting.pop()
             if all(map(self._is_low, unit)) and any(self._feeds_float32(position, unit) for position in unit):
                 for position in unit:
-                    self._found.runs[self._first[position]] = FLOAT32
-                    self._found.ways[position] = Way.CARRIED
+                    self._running.runs[self._first[position]] = FLOAT32
+                    self._running.ways[position] = Way.CARRIED
                 read = [port.node for position in unit for port in self._nodes[position].inputs]
                 waiting += [self._units[giver] for giver in read if giver in self._units]
 
     def _is_low(self, position: int) -> bool:
-        return self._found.runs[self._first[position]] in LOW and self._kernels.on_cpu(self._nodes[position].device)
+        return self._running.runs[self._first[position]] in LOW and self._kernels.on_cpu(self._nodes[position].device)
 
     def _feeds_float32(self, position: int, unit: Sequence[int]) -> bool:
         """Whether somebody outside the unit takes float32 from a node."""
-        runs = self._found.runs
+        runs = self._running.runs
         for reader in self._consumers[position]:
             node = self._nodes[reader]
             for slot, port in zip(node.layout.inputs, node.inputs) if reader not in unit else ():

@@ -120,26 +120,26 @@ class GraphView:
 
     def positions(self) -> Dict[str, int]:
         """Position of every node by its name."""
-        return self._found_once(_positions)
+        return self._computed_once(_positions)
 
     def consumers(self) -> List[List[int]]:
         """What `consumers_of` gives for the nodes."""
-        return self._found_once(_consumers)
+        return self._computed_once(_consumers)
 
     def kinds(self) -> List[List[int]]:
         """Positions of the nodes of each op type, layout and dtypes: what their op says of one, it says of all."""
-        return self._found_once(_kinds)
+        return self._computed_once(_kinds)
 
     def of_ops(self, ops: Iterable[str]) -> List[int]:
         """Positions of the nodes of these op types, ascending."""
-        by_op = self._found_once(_positions_by_op)
+        by_op = self._computed_once(_positions_by_op)
         return sorted(chain.from_iterable(by_op[op] for op in ops if op in by_op))
 
     def references(self) -> List[int]:
         """Positions of the nodes that take or give a reference, ascending."""
-        return self._found_once(_references)
+        return self._computed_once(_references)
 
-    def _found_once(self, find: Callable[["GraphView"], Answer]) -> Answer:
+    def _computed_once(self, find: Callable[["GraphView"], Answer]) -> Answer:
         if find not in self._answers:
             self._answers[find] = find(self)
         return self._answers[find]  # type: ignore[no-any-return]

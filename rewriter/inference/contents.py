@@ -17,7 +17,7 @@ VARIANT = NUMBERS["variant"]
 PASSED_ON = ("Identity", "Enter", "Exit", "Switch", "_SwitchN", "NextIteration", "TensorListResize")
 
 
-def _each(what: str, number: int) -> Rule:
+def _of_input(what: str, number: int) -> Rule:
     """The answer about an input that is written whole."""
     return lambda a: a.lasting(a.get(what, number))
 
@@ -74,8 +74,8 @@ def _list_rules(table: str) -> Dict[str, Rule]:
 
 ELEMENTS: Dict[str, Rule] = {
     **_list_rules("element"),
-    "StackPushV2": _each("shape", 1),
-    "TensorArrayWriteV3": _each("shape", 2),
+    "StackPushV2": _of_input("shape", 1),
+    "TensorArrayWriteV3": _of_input("shape", 2),
     "TensorArrayScatterV3": _rows(2),
     "TensorListPushBack": _added("element", "shape", 1),
     "TensorListSetItem": _added("element", "shape", 2),
@@ -85,7 +85,7 @@ ELEMENTS: Dict[str, Rule] = {
 }
 CONTENTS: Dict[str, Rule] = {
     **_list_rules("content"),
-    "StackPushV2": _each("value", 1),
+    "StackPushV2": _of_input("value", 1),
     "TensorListPushBack": _added("content", "value", 1),
 }
 # results of readers, for the tables of shapes.py

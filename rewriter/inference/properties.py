@@ -33,14 +33,14 @@ class Inference:
         given = [port for port in view.fed if view.nodes[port.node].op not in placeholders]
         self.known: Dict[Question, Answer] = {(what, port): None for what in tables for port in given}
         self._assumed: Dict[Question, Answer] = {}  # of loop variables whose initial properties were refuted
-        self._made: Optional[Links] = None
+        self._linked: Optional[Links] = None
         self._repeated: Optional[Set[int]] = None
 
     @property
     def _links(self) -> Links:
-        if self._made is None:  # made when first needed: most graphs are never asked about
-            self._made = linked(self._view)
-        return self._made
+        if self._linked is None:  # made when first needed: most graphs are never asked about
+            self._linked = linked(self._view)
+        return self._linked
 
     def ask(self, what: str, port: Port) -> Answer:
         """Answers a question, assuming that loop variables keep their initial properties until that is refuted."""

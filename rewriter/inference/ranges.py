@@ -122,7 +122,7 @@ def _between(least: float, most: float) -> Rule:
     return lambda a: (least, most)
 
 
-def _each(function: Any) -> Rule:
+def _monotonic(function: Any) -> Rule:
     """The rule of a monotonically increasing function."""
 
     def rule(a: Asker) -> Answer:
@@ -159,8 +159,8 @@ RANGES: Dict[str, Rule] = {
     "Sum": _reduced,
     "Neg": lambda a: (-_range(a, 0)[1], -_range(a, 0)[0]),
     "Abs": lambda a: (0.0, max(abs(end) for end in _range(a, 0))),
-    "Relu": _each(lambda x: max(x, 0.0)),
+    "Relu": _monotonic(lambda x: max(x, 0.0)),
     "Relu6": _between(0.0, 6.0),
-    "Exp": _each(np.exp),
-    "Sqrt": _each(np.sqrt),
+    "Exp": _monotonic(np.exp),
+    "Sqrt": _monotonic(np.sqrt),
 }

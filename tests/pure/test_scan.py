@@ -475,11 +475,11 @@ class Box:
     """A class that has what a script may ask for in several ways."""
 
     def __init__(self):
-        self.made, self.other = 1, 2
+        self.first, self.other = 1, 2
 
     @property
     def shown(self):
-        return self.made
+        return self.first
 
     def method(self, given):
         return given
@@ -502,7 +502,7 @@ class Closed(Box):
 
 @pytest.mark.parametrize(
     ("name", "is_there"),
-    [(name, True) for name in ("made", "other", "shown", "method", "_private", "__init__")]
+    [(name, True) for name in ("first", "other", "shown", "method", "_private", "__init__")]
     + [("given", False), ("mode", False)],
 )
 def test_what_objects_of_a_class_have(name, is_there):
@@ -515,7 +515,7 @@ def test_what_objects_of_a_class_have(name, is_there):
 def test_what_methods_give():
     class Layer(Box):
         def __call__(self):
-            return self.made
+            return self.first
 
     class Inner(Layer):
         pass
@@ -526,7 +526,7 @@ def test_what_methods_give():
 
     class Cell(Layer):
         def __call__(self):
-            return self.made, self.other
+            return self.first, self.other
 
     class Unlike:
         pass

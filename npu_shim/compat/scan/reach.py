@@ -47,17 +47,17 @@ class _Walk:
                 self._homes[name].append(script.path)
                 if "." in name:
                     self._methods[name.partition(".")[2]].append((script.path, name))
-        self._found: Set[Place] = set()
+        self._reached: Set[Place] = set()
         self._called: Set[str] = set(IMPLIED)  # names of methods
 
     def from_starts(self, starts: Iterable[Script]) -> Set[Place]:
         waiting = [(script.path, "") for script in starts]
         while waiting:
             place = waiting.pop()
-            if place not in self._found:
-                self._found.add(place)
+            if place not in self._reached:
+                self._reached.add(place)
                 waiting += self._next(*place)
-        return self._found
+        return self._reached
 
     def _next(self, path: str, function: str) -> Iterable[Place]:
         script = self._by_path[path]
@@ -90,7 +90,7 @@ class _Walk:
         return [(homes[0], plain)] if len(homes) == 1 and not plain.startswith("__") else []
 
     def _is_used(self, method: Place) -> bool:
-        return (method[0], method[1].partition(".")[0]) in self._found
+        return (method[0], method[1].partition(".")[0]) in self._reached
 
 
 def imported(script: Script, function: str = "") -> List[str]:

@@ -100,7 +100,7 @@ def script(source: Union[str, bytes], path: str = "<source>") -> Script:
         warnings.simplefilter("ignore")  # "\d" and the like are the script's business
         tree = ast.parse(source, path)
     reader = _read(tree, path)
-    uses = sorted(set(reader.found), key=lambda use: (use.line, use.names, not use.certain))
+    uses = sorted(set(reader.uses), key=lambda use: (use.line, use.names, not use.certain))
     strings = [getattr(node, "lineno", 0) for node in ast.walk(tree) if constant(node) == "NpuOptimizer"]
     return Script(
         path, _first_of_each(uses), frozenset(reader.functions), frozenset(reader.references), tuple(reader.imports),
@@ -133,7 +133,7 @@ class _Reader(ast.NodeVisitor):
     def __init__(self, path: str, known: Facts) -> None:
         self.path = path
         self.names = Names(known)
-        self.found: List[Use] = []
+        self.uses: List[Use] = []
         self.later: List[Tuple[List[Scope], ast.AST, bool, str]] = []
         self.branch = False  # inside a branch that has an alternative
         self.certain = True  # not inside a branch at all
@@ -162,7 +162,7 @@ class _Reader(ast.NodeVisitor):
         line = getattr(node, "lineno", 0)
         if names:
             through = meanings.through(node)
-            self.found.append(
+            self.uses.append(
                 Use(names, self.path, line, need, self.names.function, self.certain, bare, through=through)
             )
 

@@ -141,13 +141,13 @@ class Runs:
         known.reason = step_detection.refusal(described, facts.local_variables(graph)) or ""
         if known.reason:
             return None
-        step = self._made(known, request, described, taken)
+        step = self._make_step(known, request, described, taken)
         shared = sorted(self._read_elsewhere.intersection(step.updated))
         if shared:
             known.refuse(DATASET % shared[0])
         return None if shared else step
 
-    def _made(self, known: Known, request: Any, described: Any, taken: Any) -> Any:
+    def _make_step(self, known: Known, request: Any, described: Any, taken: Any) -> Any:
         """Makes the Step of a run, with the programs of an earlier run where these serve."""
         same_feeds = [other for key, other in self.known.items() if key[-1] == request.key[-1]]
         owners = {id(feed.step): feed for feed in same_feeds if feed.step is not None and feed.step.earlier is None}

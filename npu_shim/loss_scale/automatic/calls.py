@@ -51,16 +51,16 @@ class Registry:
         self.managers: list[Any] = []
         self.said: set[str] = set()
         self.looked_at = -1
-        self._made: dict[str, Call] = {}
+        self._call_of: dict[str, Call] = {}
 
     def add(self, call: Call) -> None:
         """Adds a call."""
         self.calls.append(call)
-        self._made.update((tensor.name, call) for tensor in call.results)
+        self._call_of.update((tensor.name, call) for tensor in call.results)
 
     def call_of(self, tensor: Any) -> Call | None:
         """Returns the call that made a tensor of this graph, or None."""
-        return self._made.get(tensor.name)
+        return self._call_of.get(tensor.name)
 
 
 def registry_of(graph: tf.Graph) -> Registry:

@@ -17,7 +17,7 @@ from npu_shim.options.entrances import forced
 # tf.train.experimental.DynamicLossScale and Keras' LossScaleOptimizer: 2**15, twice after 2000 steps, half at each
 # overflow; NVIDIA's TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING wraps optimizers in the first
 RULE, START = "experimental", 2.0**15
-_made: list[None] = []  # one entry for each scale of this process
+_scales: list[None] = []  # one entry for each scale of this process
 
 
 def new_manager(scale: Any) -> Any:
@@ -29,13 +29,13 @@ def new_manager(scale: Any) -> Any:
         tf.add_to_collection(LOSS_SCALE, tf.identity(manager.get_loss_scale()))
         tf.add_to_collection(SKIPPED_STEPS, manager.counters[SKIPPED])
     registry.managers.append(manager)
-    _made.append(None)
+    _scales.append(None)
     return manager
 
 
 def scales_made() -> int:
     """Returns how many scales this process has made."""
-    return len(_made)
+    return len(_scales)
 
 
 def variables(graph: tf.Graph | None = None) -> list[Any]:

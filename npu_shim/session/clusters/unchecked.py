@@ -39,7 +39,7 @@ KINDS = {
 def tell(graph_def: Any) -> None:
     """Logs what XLA does instead of an error in a compiled step, with nodes of its GraphDef; once a process each."""
     for nodes in _bodies(graph_def):
-        for what, names in _found(nodes, nodes):
+        for what, names in _unchecked_ops(nodes, nodes):
             _once(what, names)
 
 
@@ -55,7 +55,7 @@ def tell_of_clusters(graph_def: Any, session: Any) -> None:
     kernels = registry.xla_kernels()
     # asking a node for an attribute that it lacks would add it
     marked = [node for node in graph_def.node if MARK in node.attr and node.attr[MARK].b and node.op in kernels]
-    for what, names in _found(marked, graph_def.node):
+    for what, names in _unchecked_ops(marked, graph_def.node):
         _once(what, names, session)
 
 
@@ -71,7 +71,7 @@ def _bodies(graph_def):
         pending += [library[name].node_def for name in sorted(names)]
 
 
-def _found(nodes, graph):
+def _unchecked_ops(nodes, graph):
     """Yields (what happens, names of the nodes that it happens to); `graph` has the nodes, and all that they read."""
     by_kind = {what: [] for what in KINDS}
     for node in nodes:

@@ -213,7 +213,7 @@ class _Callables:
 
     def __init__(self, session, original, options):
         self._session, self._original, self._options = session, original, options
-        self._made = {}  # (names of tensors, of operations, of further feeds, RunOptions) -> TensorFlow's own callable
+        self._callables = {}  # (names of tensors, operations, further feeds, RunOptions) -> TensorFlow's own callable
 
     def native(self, fetches, targets, run_options=None, more=()):
         """Returns TensorFlow's own callable for these names of tensors and operations, and with these RunOptions.
@@ -222,7 +222,7 @@ class _Callables:
         """
         run_with = run_options and run_options.SerializeToString(deterministic=True)
         key = tuple(fetches), tuple(targets), tuple(more), run_with
-        if key not in self._made:
+        if key not in self._callables:
             options = type(self._options)()
             options.CopyFrom(self._options)
             if run_options is not None:
@@ -232,8 +232,8 @@ class _Callables:
             options.target.extend(targets)
             options.feed.extend(more)
             with loader.interrupts():
-                self._made[key] = self._original(self._session, options)
-        return self._made[key]
+                self._callables[key] = self._original(self._session, options)
+        return self._callables[key]
 
     def __call__(self, *feeds, **keywords):
         fetches, targets = self._options.fetch, self._options.target

@@ -38,7 +38,7 @@ class _Watched:
 
     def __init__(self, graph: tf.Graph) -> None:
         self._graph, self._lock = graph, threading.Lock()
-        self._made: dict[Any, dict[str, tf.Tensor]] = {}
+        self._measures: dict[Any, dict[str, tf.Tensor]] = {}
 
     def scalars(self, fetches: Any, feeds: Any) -> dict[str, tf.Tensor]:
         """Tag -> scalar tensor, for a run of these fetches and feeds; empty for one without merged summaries."""
@@ -46,9 +46,9 @@ class _Watched:
         if not any(map(_is_summary, asked.tensors)):
             return {}
         with self._lock:
-            if asked.key not in self._made:
-                self._made[asked.key] = self._make(dump.upstream(self._graph, asked.fetched, feeds))
-            return self._made[asked.key]
+            if asked.key not in self._measures:
+                self._measures[asked.key] = self._make(dump.upstream(self._graph, asked.fetched, feeds))
+            return self._measures[asked.key]
 
     def _make(self, operations: Sequence[tf.Operation]) -> dict[str, tf.Tensor]:
         with training.added(self._graph, SCOPE):

@@ -17,7 +17,7 @@ def _gradients(tf, outputs):
     return [g for g in tf.gradients(tf.reduce_sum(outputs * outputs), variables) if g is not None]
 
 
-def _each(tf, cells, **kwargs):
+def _rnns(tf, cells, **kwargs):
     out = []
     for index, cell in enumerate(cells):
         out.append(_rnn(tf, cell, scope="cell%d" % index, **kwargs))
@@ -27,7 +27,7 @@ def _each(tf, cells, **kwargs):
 @case
 def rnn_layer_norm(tf, contrib):
     make = contrib.rnn.LayerNormBasicLSTMCell
-    return _each(
+    return _rnns(
         tf, [make(6), make(6, layer_norm=False, forget_bias=0.5), make(6, norm_gain=0.5, activation=tf.nn.relu)]
     )
 
@@ -35,7 +35,7 @@ def rnn_layer_norm(tf, contrib):
 @case
 def rnn_coupled(tf, contrib):
     make = contrib.rnn.CoupledInputForgetGateLSTMCell
-    return _each(tf, [make(6), make(6, use_peepholes=True, num_proj=3, proj_clip=0.1), make(6, layer_norm=True),
+    return _rnns(tf, [make(6), make(6, use_peepholes=True, num_proj=3, proj_clip=0.1), make(6, layer_norm=True),
                       make(6, state_is_tuple=False, num_unit_shards=3)])  # fmt: skip
 
 
@@ -43,27 +43,27 @@ def rnn_coupled(tf, contrib):
 def rnn_searched(tf, contrib):
     rnn = contrib.rnn
     cells = [rnn.NASCell(6), rnn.NASCell(6, num_proj=3, use_bias=True), rnn.UGRNNCell(6), rnn.SRUCell(6)]
-    return _each(tf, [*cells, rnn.IntersectionRNNCell(6, num_in_proj=6)])
+    return _rnns(tf, [*cells, rnn.IntersectionRNNCell(6, num_in_proj=6)])
 
 
 @case
 def rnn_independent(tf, contrib):
     rnn = contrib.rnn
     groups = [rnn.GLSTMCell(6, number_of_groups=2), rnn.GLSTMCell(8, num_proj=4, number_of_groups=2)]
-    return _each(tf, [rnn.IndRNNCell(6), rnn.IndyGRUCell(6), rnn.IndyLSTMCell(6), *groups])
+    return _rnns(tf, [rnn.IndRNNCell(6), rnn.IndyGRUCell(6), rnn.IndyLSTMCell(6), *groups])
 
 
 @case
 def rnn_phased(tf, contrib):
     times = tf.constant(np.cumsum(np.abs(values("time", 3, 5, 1)), 1))
     inputs = (times, tf.constant(values("in", 3, 5, 4)))
-    return _each(tf, [contrib.rnn.PhasedLSTMCell(6, use_peepholes=True)], inputs=inputs)
+    return _rnns(tf, [contrib.rnn.PhasedLSTMCell(6, use_peepholes=True)], inputs=inputs)
 
 
 @case
 def rnn_blocks(tf, contrib):
     make = contrib.rnn.LSTMBlockCell
-    return _each(tf, [make(6), make(6, use_peephole=True, cell_clip=0.2, forget_bias=0.3), contrib.rnn.GRUBlockCell(6),
+    return _rnns(tf, [make(6), make(6, use_peephole=True, cell_clip=0.2, forget_bias=0.3), contrib.rnn.GRUBlockCell(6),
                       contrib.rnn.GRUBlockCellV2(6)])  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def rnn_fused(tf, contrib):
 def rnn_convolutional(tf, contrib):
     inputs = tf.constant(values("in", 3, 5, 4, 4, 2))
     cell = contrib.rnn.Conv2DLSTMCell(input_shape=[4, 4, 2], output_channels=3, kernel_shape=[3, 3])
-    out = _each(tf, [cell], inputs=inputs)
+    out = _rnns(tf, [cell], inputs=inputs)
     skip = contrib.rnn.ConvLSTMCell(1, [4, 2], 3, [3], skip_connection=True, use_bias=False)
     with tf.variable_scope("skip"):
         return [*out, skip(tf.constant(values("in1", 3, 4, 2)), skip.zero_state(3, tf.float32))]
@@ -97,7 +97,7 @@ def rnn_wrappers(tf, contrib):
              contrib.rnn.HighwayWrapper(gru(4)), contrib.rnn.HighwayWrapper(gru(4), False, 0.5)]  # fmt: skip
     ids = tf.constant([[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [1, 1, 1, 1, 1]])
     embedding = contrib.rnn.EmbeddingWrapper(gru(6), 5, 4)
-    return [*_each(tf, cells), tf.nn.dynamic_rnn(embedding, tf.expand_dims(ids, 2), dtype=tf.float32)]
+    return [*_rnns(tf, cells), tf.nn.dynamic_rnn(embedding, tf.expand_dims(ids, 2), dtype=tf.float32)]
 
 
 @case
@@ -115,7 +115,7 @@ def rnn_stacked(tf, contrib):
 
 @case
 def cudnn_cells(tf, contrib):
-    return _each(tf, [contrib.cudnn_rnn.CudnnCompatibleLSTMCell(6), contrib.cudnn_rnn.CudnnCompatibleGRUCell(6)])
+    return _rnns(tf, [contrib.cudnn_rnn.CudnnCompatibleLSTMCell(6), contrib.cudnn_rnn.CudnnCompatibleGRUCell(6)])
 
 
 @case
@@ -156,7 +156,7 @@ def rnn_normalized(tf, contrib):
     cells = module(tf, "rnn.python.ops.rnn_cell")
     weights, layers = cells.WeightNormLSTMCell, cells.LayerNormLSTMCell
     every = {"use_peepholes": True, "cell_clip": 0.3, "num_proj": 3, "proj_clip": 0.2}
-    return _each(tf, [
+    return _rnns(tf, [
         weights(5), weights(5, norm=False, forget_bias=0.5), weights(5, **every), layers(5), layers(5, **every),
         layers(5, layer_norm=True, norm_gain=0.7, norm_shift=0.1, **every), layers(5, layer_norm=True),
     ])  # fmt: skip
@@ -165,7 +165,7 @@ def rnn_normalized(tf, contrib):
 @case
 def rnn_gated(tf, contrib):
     cells = module(tf, "rnn.python.ops.rnn_cell")
-    return _each(tf, [cells.MinimalRNNCell(5), cells.CFNCell(5), cells.CFNCell(5, activation="sigmoid")])
+    return _rnns(tf, [cells.MinimalRNNCell(5), cells.CFNCell(5), cells.CFNCell(5, activation="sigmoid")])
 
 
 @case

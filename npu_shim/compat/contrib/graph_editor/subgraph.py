@@ -30,8 +30,8 @@ class SubGraphView:
         taken, given, _ = select.compute_boundary_ts(self.ops)
         connected = {t for op in self.ops for t in (*op.inputs, *op.outputs)}
         self.passthroughs = [t for t in util.unique(util.to_tensors(passthrough_ts)) if t not in connected]
-        self._taken, self._made = taken + self.passthroughs, given + self.passthroughs
-        self.inputs, self.outputs = list(self._taken), list(self._made)
+        self._taken, self._given = taken + self.passthroughs, given + self.passthroughs
+        self.inputs, self.outputs = list(self._taken), list(self._given)
         self.graph = next((top.graph for top in (*self.ops, *self.passthroughs)), None)
 
     def __iter__(self):
@@ -105,7 +105,7 @@ class SubGraphView:
             if len(util.unique(view.inputs)) < len(view.inputs):
                 raise ValueError("an input is there twice: %s" % (new_input_indices,))
         if new_output_indices is not None:
-            view.outputs = _chosen(new_output_indices, self._made)
+            view.outputs = _chosen(new_output_indices, self._given)
         return view
 
     def remap_inputs(self, new_input_indices: Any) -> SubGraphView:
@@ -119,7 +119,8 @@ class SubGraphView:
     def remap_default(self, remove_input_map: bool = True, remove_output_map: bool = True) -> SubGraphView:
         """A view with the inputs and outputs that it has by itself."""
         return self.remap(
-            range(len(self._taken)) if remove_input_map else None, range(len(self._made)) if remove_output_map else None
+            range(len(self._taken)) if remove_input_map else None,
+            range(len(self._given)) if remove_output_map else None,
         )
 
     def remap_outputs_make_unique(self) -> SubGraphView:
@@ -136,7 +137,7 @@ class SubGraphView:
             self.connected_inputs, self.connected_outputs, within_ops=self.ops, control_inputs=control_inputs
         )
         view = SubGraphView([op for op in self.ops if op in set(used)], self.passthroughs)
-        return view.remap([t for t in self.inputs if t in view._taken], [t for t in self.outputs if t in view._made])
+        return view.remap([t for t in self.inputs if t in view._taken], [t for t in self.outputs if t in view._given])
 
 
 def _chosen(indices, tensors):

@@ -22,16 +22,16 @@ class Sampler:
 
     def sample(self, time: Any, outputs: Any, state: Any) -> Any:
         """Returns the samples of this step."""
-        return self._made().sample(time=time, outputs=outputs, state=state)
+        return self._initialized_helper().sample(time=time, outputs=outputs, state=state)
 
     def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any) -> tuple[Any, Any, Any]:
         """Returns (finished, next inputs, next state)."""
-        return self._made().next_inputs(time=time, outputs=outputs, state=state, sample_ids=sample_ids)
+        return self._initialized_helper().next_inputs(time=time, outputs=outputs, state=state, sample_ids=sample_ids)
 
     @property
     def batch_size(self) -> Any:
         """int32 scalar; ValueError before `initialize`."""
-        return self._made().batch_size
+        return self._initialized_helper().batch_size
 
     @property
     def sample_ids_shape(self) -> Any:
@@ -47,7 +47,7 @@ class Sampler:
         self._helper = helper
         return helper.initialize()
 
-    def _made(self):
+    def _initialized_helper(self):
         if self._helper is None:
             raise ValueError("%s is used before initialize was called" % type(self).__name__)
         return self._helper

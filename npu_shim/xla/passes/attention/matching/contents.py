@@ -34,7 +34,7 @@ class Contents:
         """The elements of a value that is small and constant, None for another; floats as float64, not rounded."""
         if value not in self._known:
             self._known[value] = None  # for a cycle
-            self._known[value] = self._found(value, depth) if depth else None
+            self._known[value] = self._compute(value, depth) if depth else None
         return self._known[value]
 
     def number(self, value: Value) -> float | None:
@@ -70,7 +70,7 @@ class Contents:
             numbers.append(np.array(number))
         return float(RULES[node.op](node, 0, *numbers))
 
-    def _found(self, value: Value, depth: int) -> Any:
+    def _compute(self, value: Value, depth: int) -> Any:
         node = value.node
         if node.op == "Const":
             return _constant(node)

@@ -34,7 +34,7 @@ class Narrowing:
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
         self._shapes: dict[Value, tuple[int, ...]] = {}
-        self._made: dict[Value, Value] = {}
+        self._copies: dict[Value, Value] = {}
 
     def shape(self, value: Value) -> tuple[int, ...]:
         """The sizes of a value's narrow form; the value's shape is known."""
@@ -49,9 +49,9 @@ class Narrowing:
         """The narrow form of a value, as nodes of the graph; the value itself if it is as narrow as it can be."""
         if self.shape(value) == self._contents.shape(value):
             return value
-        if value not in self._made:
-            self._made[value] = self._copied(value.node, graph).value
-        return self._made[value]
+        if value not in self._copies:
+            self._copies[value] = self._copied(value.node, graph).value
+        return self._copies[value]
 
     def _narrow(self, node: Node, rank: int) -> tuple[int, ...] | None:
         if self._contents.uniform(node) is not None:

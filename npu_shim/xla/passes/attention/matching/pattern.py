@@ -102,7 +102,7 @@ def plan(graph: Graph, contents: Contents) -> Plan:
     for node, products in candidates(graph):
         if node in taken:
             continue
-        match = _found(node, products, narrowing, contents, place)
+        match = _match_at(node, products, narrowing, contents, place)
         if isinstance(match, Match):
             matches.append(match)
             taken.update(match.walk.nodes)
@@ -111,7 +111,7 @@ def plan(graph: Graph, contents: Contents) -> Plan:
     return Plan(tuple(matches), tuple(misses))
 
 
-def _found(
+def _match_at(
     node: Node, products: list[Node], narrowing: Narrowing, contents: Contents, place: dict[Node, int]
 ) -> Match | Miss:
     first: Miss | None = None

@@ -47,7 +47,7 @@ class _Writer:
     """Adds copies to a GraphDef."""
 
     def __init__(self, graph_def, step):
-        self._made, self._step = graph_def, step
+        self._graph_def, self._step = graph_def, step
         self._nodes = {node.name: node for node in graph_def.node}
 
     def write(self, trigger, regions):
@@ -60,7 +60,7 @@ class _Writer:
         new.update(((place, 0), step.nodes[place].name + SCOPE) for place in copied)
         for place in copied:
             inputs = [new.get(tensor) or self._text(tensor) for tensor in step.nodes[place].inputs]
-            self._made.node.extend(_copies(self._nodes[step.nodes[place].name], inputs))
+            self._graph_def.node.extend(_copies(self._nodes[step.nodes[place].name], inputs))
         for reader, tensor in dict.fromkeys(use for region in regions for use in region.uses):
             self._rewire(reader, tensor, new[tensor])
         for reader in step.readers[trigger]:
@@ -69,7 +69,7 @@ class _Writer:
     def _barrier(self, passed):
         place, port = passed[-1]
         name = self._step.nodes[place].name + SCOPE + ("_%d" % port if port else "")  # a call may trigger several
-        node = self._made.node.add(name=name, op=BARRIER, input=map(self._text, passed))
+        node = self._graph_def.node.add(name=name, op=BARRIER, input=map(self._text, passed))
         dtypes = [self._step.results(place)[port].dtype for place, port in passed]
         node.attr["T"].list.type.extend(tf.as_dtype(dtype).as_datatype_enum for dtype in dtypes)
         return name

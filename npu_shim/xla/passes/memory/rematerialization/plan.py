@@ -136,9 +136,9 @@ class _Planner:
         again = [t for t in wanted if t not in kept]
         if saved <= 0 or not again:
             return None
-        return self._made(set(group), kept, again, int(saved))
+        return self._region_of(set(group), kept, again, int(saved))
 
-    def _made(self, group: set[Tensor], kept: set[Tensor], again: list[Tensor], saved: int) -> Region | None:
+    def _region_of(self, group: set[Tensor], kept: set[Tensor], again: list[Tensor], saved: int) -> Region | None:
         step, ahead = self._step, list(again)
         copied: set[Tensor] = set()
         while ahead:
