@@ -29,6 +29,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.graph.walks import reached
 
 TRAINING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "reference", "graphs")
 HEAVY = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D")
@@ -95,13 +96,8 @@ def measure(data, fetches, repeats, alone):
 def needed(graph_def, fetches):
     """Names of the nodes that a step runs."""
     nodes = {node.name: node for node in graph_def.node}
-    reached, waiting = set(), [fetch.split(":")[0] for fetch in fetches]
-    while waiting:
-        name = waiting.pop()
-        if name not in reached:
-            reached.add(name)
-            waiting += [text.lstrip("^").split(":")[0] for text in nodes[name].input]
-    return reached
+    starts = [fetch.split(":")[0] for fetch in fetches]
+    return set(reached(starts, lambda name: [text.lstrip("^").split(":")[0] for text in nodes[name].input]))
 
 
 def is_cast(one, other):

@@ -32,6 +32,7 @@ from itertools import chain
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .graph_view import GraphView, Node, is_border, is_border_name
+from .walks import reached
 
 # ops whose outputs are memory of their own. What works element by element may write into its input's, which no op does
 # to a variable's: TensorFlow takes over a buffer only where nobody else holds it.
@@ -227,15 +228,9 @@ def _hands_on(node: Node, giver: int) -> bool:
 
 def _memory(view: GraphView, variable: int, consumers: Sequence[Sequence[int]]) -> Set[int]:
     """Positions of the ops whose output is a variable's memory, or a reference to it."""
-    holders: Set[int] = {variable}
-    waiting = [variable]
-    while waiting:
-        giver = waiting.pop()
-        for consumer in consumers[giver]:
-            if consumer not in holders and _hands_on(view.nodes[consumer], giver):
-                holders.add(consumer)
-                waiting.append(consumer)
-    return holders
+    return set(reached([variable], lambda giver: [
+        consumer for consumer in consumers[giver] if _hands_on(view.nodes[consumer], giver)
+    ]))  # fmt: skip
 
 
 def _upstream(nodes: Sequence[Node], giver: int, memory: Set[int]) -> List[int]:
@@ -283,12 +278,7 @@ def _waits(
 def _lost(nodes: Sequence[Node], consumers: Sequence[Sequence[int]], waits: Mapping[int, Set[int]]) -> Set[int]:
     """Positions of the ops of which no Cast can wait: in functions' bodies, and behind what Grappler replaces."""
     waiting = [giver for giver in waits if is_border(nodes[giver]) or nodes[giver].op not in KEEP_WAITS]
-    lost = set(waiting)
-    while waiting:
-        new = waits.keys() & set(consumers[waiting.pop()]) - lost
-        lost |= new
-        waiting += new
-    return lost
+    return set(reached(waiting, lambda giver: waits.keys() & set(consumers[giver])))
 
 
 def _may_give(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Mapping, Sequence
 
 from ..graph.graph_view import Node
+from ..graph.walks import reached
 from ..planner import report
 from ..planner.decisions import Plan
 from ..tables.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOATS, LOW
@@ -49,14 +50,10 @@ def of(plan: Plan, sizes: Mapping[str, Size], title: str, seconds: float) -> dic
 
 def _needed(plan: Plan) -> set[int]:
     """Positions of the nodes that the preserved ones need, themselves included."""
-    nodes, needed = plan.view.nodes, set(plan.view.preserved)
-    waiting = list(needed)
-    while waiting:
-        node = nodes[waiting.pop()]
-        new = {port.node for port in node.inputs}.union(node.controls) - needed
-        needed |= new
-        waiting += new
-    return needed
+    nodes = plan.view.nodes
+    return set(reached(plan.view.preserved, lambda position: [
+        *(port.node for port in nodes[position].inputs), *nodes[position].controls
+    ]))  # fmt: skip
 
 
 class _Words:

@@ -11,6 +11,7 @@ from npu_shim.distributed.collectives import keys
 from npu_shim.distributed.collectives.in_graph import PREFIX
 from npu_shim.distributed.liveness.progress import Collective
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.graph.walks import reached
 
 # where types have their keys that have no attributes of these names: among their inputs, as constants
 INPUTS = {"CollectiveAllToAllV2": {"group_key": 2, "instance_key": 3}}
@@ -82,15 +83,9 @@ def _by_group(graph, roots, fed):
 
 def _needed(roots, fed) -> Iterator[tf.Operation]:
     """The operations that roots need; what is fed needs nothing."""
-    seen, left = set(), list(roots)
-    while left:
-        op = left.pop()
-        if op in seen:
-            continue
-        seen.add(op)
-        yield op
-        left.extend(tensor.op for tensor in op.inputs if tensor.name not in fed)
-        left.extend(op.control_inputs)
+    return reached(
+        roots, lambda op: [*(tensor.op for tensor in op.inputs if tensor.name not in fed), *op.control_inputs]
+    )
 
 
 def _called(node):

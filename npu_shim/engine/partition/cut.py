@@ -22,6 +22,7 @@ from npu_shim.engine.partition import fallback, guards
 from npu_shim.engine.partition import nodes as walks
 from npu_shim.engine.partition.nodes import Node
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
+from npu_shim.rewriter.graph.walks import reached
 
 IN_PLACE = ("InplaceUpdate", "InplaceAdd", "InplaceSub")  # others may read the memory that they write into
 CONTAINERS = ("TensorArray", "Stack")  # beginnings of op types that hold values inside of one program
@@ -241,13 +242,7 @@ class _Cutting:
 
     def _after(self, reading: Collection[str]) -> Set[str]:
         """The reading nodes and everything downstream of them."""
-        reached, pending = set(reading), deque(reading)
-        while pending:
-            for name in self._consumers.get(pending.popleft(), ()):
-                if name not in reached:
-                    reached.add(name)
-                    pending.append(name)
-        return reached
+        return set(reached(reading, lambda name: self._consumers.get(name, ())))
 
     def _staged(self, middle: Collection[str]) -> Dict[str, int]:
         """Name of a node before the last program, or of a host op in the middle -> number of its program.
@@ -385,16 +380,15 @@ class _Cutting:
 
     def _require_programs_run_once(self, program: Program) -> None:
         """Raises _Refused if a part of the session, run from the unchanged graph, would run another part again."""
-        seen: Set[str] = set()
-        pending = [*program.effects, *(source_of(t) for t in self._fetches if source_of(t) in program.hosts)]
-        while pending:
-            name = pending.pop()
-            if name in seen:
-                continue
-            seen.add(name)
+
+        def before(name: str) -> Iterable[str]:
+            inputs = self._nodes[name].inputs
+            return [source_of(t) for t in inputs if t[0] == "^" or tensor_of(t) not in program.needs]
+
+        fetched = (source_of(t) for t in self._fetches if source_of(t) in program.hosts)
+        for name in reached([*program.effects, *fetched], before):
             node = self._nodes[name]
             elsewhere = self._places.get(name) in (Place.FEED, Place.MIDDLE) and name not in program.hosts
             if node.essential or (elsewhere and node.host):
                 raise _Refused("node '%s' (%s), which the session must run, waits for another part of the step" % (
                     min(program.hosts | self._printed), node.op))  # fmt: skip
-            pending += [source_of(t) for t in node.inputs if t[0] == "^" or tensor_of(t) not in program.needs]

@@ -19,6 +19,7 @@ from typing import Iterable, Mapping
 from npu_shim.engine.partition import nodes as walks
 from npu_shim.engine.partition.nodes import Node
 from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.graph.walks import reached
 
 PASSES_ON = ("Identity", "Switch")
 
@@ -82,12 +83,5 @@ def with_checks_of_results(nodes: Mapping[str, Node], depths: Mapping[str, int])
 
 def _first_outside(name: str, consumers: Mapping[str, list[str]], depths: Mapping[str, int]) -> set[str]:
     """The first nodes behind a node that are in no conditional."""
-    outside, seen, pending = set(), {name}, [name]
-    while pending:
-        for consumer in consumers.get(pending.pop(), ()):
-            if not depths[consumer]:
-                outside.add(consumer)
-            elif consumer not in seen:
-                seen.add(consumer)
-                pending.append(consumer)
-    return outside
+    behind = reached([name], lambda inner: consumers.get(inner, ()) if depths[inner] or inner == name else ())
+    return {inner for inner in behind if not depths[inner] and inner != name}

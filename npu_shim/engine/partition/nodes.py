@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Callable, Collection, Iterable, Mapping
 
 from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.graph.walks import reached
 
 
 @dataclass(frozen=True)
@@ -77,26 +78,14 @@ def upstream(nodes: Mapping[str, Node], names: Iterable[str]) -> set[str]:
 
 def upstream_by(names: Iterable[str], inputs_of: Callable[[str], Iterable[str]]) -> set[str]:
     """As `upstream`, for other inputs than all: `inputs_of` is a function of a node's name."""
-    upstream: set[str] = set()
-    pending = list(names)
-    while pending:
-        name = pending.pop()
-        if name not in upstream:
-            upstream.add(name)
-            pending += [source_of(text) for text in inputs_of(name)]
-    return upstream
+    return set(reached(names, lambda name: map(source_of, inputs_of(name))))
 
 
 def downstream(nodes: Mapping[str, Node], names: Collection[str], start: bool = True) -> set[str]:
     """Returns the names of all nodes downstream of `names`, with these, or only those that another one reaches."""
     consumers = consumers_of(nodes)
-    reached, pending = set(names) if start else set(), deque(names)
-    while pending:
-        for consumer in consumers.get(pending.popleft(), ()):
-            if consumer not in reached:
-                reached.add(consumer)
-                pending.append(consumer)
-    return reached
+    starts = names if start else [consumer for name in names for consumer in consumers.get(name, ())]
+    return set(reached(starts, lambda name: consumers.get(name, ())))
 
 
 def consumers_of(nodes: Mapping[str, Node], controls: bool = True) -> dict[str, list[str]]:

@@ -19,6 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.automatic import by_hand, calls, gate
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.graph.walks import reached
 
 # Keras 2 as TensorFlow 1.15 has it, as a package of its own, and as TensorFlow 2 keeps it beside that
 KERAS = (
@@ -105,11 +106,8 @@ def _watch(root):
     own = vars(root).get(WATCH)
     before = own.__func__ if own is not None else lambda cls, **kw: super(root, cls).__init_subclass__(**kw)
     _replace(root, WATCH, lambda _: classmethod(subclassed))
-    ahead = [root]
-    while ahead:
-        cls = ahead.pop()
+    for cls in reached([root], type.__subclasses__):
         _replace_apply(cls)
-        ahead += type.__subclasses__(cls)
 
 
 def _watch_keras():

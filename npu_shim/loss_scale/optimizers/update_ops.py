@@ -23,6 +23,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.graph.walks import reached
 
 # what writes to the resource variable that is its first input; a reference's writers say so in their signature
 RESOURCE_WRITERS = re.compile(r"Assign\w*VariableOp$|Resource\w*(Assign|Scatter\w*|CountUpTo)$")
@@ -88,13 +89,8 @@ def rollback(taken: Iterable[Snapshot]) -> tf.Operation:
 
 def upstream(ops: Iterable[Any]) -> set[Any]:
     """Returns the ancestors of `ops`, including `ops`; what is not an operation is left out."""
-    seen, ahead = set(), [op for op in ops if isinstance(op, tf.Operation)]
-    while ahead:
-        op = ahead.pop()
-        if op not in seen:
-            seen.add(op)
-            ahead += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
-    return seen
+    starts = [op for op in ops if isinstance(op, tf.Operation)]
+    return set(reached(starts, lambda op: [*op.control_inputs, *(tensor.op for tensor in op.inputs)]))
 
 
 def _targets(updates):

@@ -21,6 +21,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.graph.graph_view import KEEP, KEEP_WITH_GRADIENTS, TO_FLOAT
+from npu_shim.rewriter.graph.walks import reached
 from npu_shim.rewriter.graphdef.functions import KINDS, called, kind_of, roles
 from npu_shim.rewriter.graphdef.inlined_names import without_traces
 from npu_shim.rewriter.tf_internals import op_defs
@@ -179,13 +180,9 @@ def _is_gradient_of_kept(node, bodies):
     if node.op != GRADIENT:
         return False
     name = node.attr["f"].func.name
-    reached, ahead = set(), {name}
-    while ahead:
-        reached |= ahead
-        ahead = {f for function in ahead for n in bodies.get(function, ()) for f in called(n, bodies)} - reached
     kept = any(
         KEEP in node.attr and node.attr[KEEP].i == KEEP_WITH_GRADIENTS
-        for function in reached
+        for function in reached([name], lambda f: [inner for n in bodies.get(f, ()) for inner in called(n, bodies)])
         for node in bodies.get(function, ())
     )
     if kept:

@@ -19,6 +19,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.options.ops.customize import Custom
 from npu_shim.options.precision import Precision
 from npu_shim.rewriter.graph.graph_view import KEEP, TO_FLOAT
+from npu_shim.rewriter.graph.walks import reached
 from npu_shim.rewriter.graphdef.inlined_names import place
 from npu_shim.rewriter.tables.op_table import Entry
 
@@ -86,13 +87,9 @@ def _ask(node: Any, listed: str, low: int) -> None:
 def _replaced_by(name: str, graph: tf.Graph, names: set[str]) -> Iterator[tf.Operation]:
     """Yields the ops of a graph that a new node stands for: the one in its name first, then those in front of it."""
     first = _named_in(name, graph)
-    ahead, seen = [] if first is None else [first], set()
-    while ahead:
-        op = ahead.pop()
-        if op not in seen:
-            seen.add(op)
-            yield op
-            ahead += [tensor.op for tensor in op.inputs if tensor.op.type in REPLACED and tensor.op.name not in names]
+    return reached([] if first is None else [first], lambda op: [
+        tensor.op for tensor in op.inputs if tensor.op.type in REPLACED and tensor.op.name not in names
+    ])  # fmt: skip
 
 
 def _named_in(name: str, graph: tf.Graph) -> tf.Operation | None:

@@ -16,7 +16,7 @@ program both would read all gradients:
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Container, Iterable
+from typing import Any, Callable, Container, Iterable, Iterator
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -24,6 +24,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.analysis.writes import PASSES_ON, writes
+from npu_shim.rewriter.graph.walks import reached
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.attributes import Callee
 from npu_shim.rewriter.ir.graph import Node, Value
@@ -66,15 +67,9 @@ def _is_seldom_skipped(node: Node) -> bool:
     return _is_plain(node, "else_branch", 0) and _is_plain(node, "then_branch", None)
 
 
-def _behind(first: Node, ops: Container[str]) -> dict[Node, None]:
+def _behind(first: Node, ops: Container[str]) -> Iterator[Node]:
     """The nodes whose tensors a node is computed from, through ops, with it."""
-    reached, pending = {first: None}, [first]
-    while pending:
-        node = pending.pop()
-        sources = [value.node for value in node.inputs if value.node not in reached] if node.op in ops else []
-        reached.update(dict.fromkeys(sources))
-        pending += sources
-    return reached
+    return reached([first], lambda node: [value.node for value in node.inputs] if node.op in ops else [])
 
 
 def _branch(node: Node, name: str) -> Function:

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.graph.walks import reached
 from npu_shim.rewriter.ir.graph import Graph, Node, Value
 from npu_shim.xla.passes.legalize import bodies
 from npu_shim.xla.passes.legalize.bodies import Given
@@ -107,15 +108,8 @@ def _keeps_apart(node: Node) -> bool:
 
 def _is_looped(node: Node) -> bool:
     """Whether a result may come from a loop, whose values the loopless graph lacks."""
-    pending, seen = [node], set()
-    while pending:
-        node = pending.pop()
-        if node.op in LOOPED:
-            return True
-        if node not in seen and node.op not in SHAPES:
-            seen.add(node)
-            pending += [value.node for value in node.inputs]
-    return False
+    sources = reached([node], lambda node: [] if node.op in SHAPES else [value.node for value in node.inputs])
+    return any(source.op in LOOPED for source in sources)
 
 
 def inferred(graph_def: Any) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 from typing import Container, Iterable, Mapping
 
+from npu_shim.rewriter.graph.walks import reached
 from npu_shim.rewriter.ir.graph import Node, Value
 
 VARIABLES = ("VariableV2", "Variable")
@@ -43,14 +44,11 @@ class Writes:
 
     def variables(self, value: Value) -> set[Node]:
         """The variables whose memory a tensor may be."""
-        pending, seen = [value.node], set()
-        while pending:
-            node = pending.pop()
-            if node not in seen:
-                seen.add(node)
-                # writers also forward their first input
-                pending += [taken.node for taken in (node.inputs if node.op == "RefMerge" else node.inputs[:1])]
-        return {node for node in seen if node.op in VARIABLES}
+        # writers also forward their first input
+        givers = reached([value.node], lambda node: [
+            taken.node for taken in (node.inputs if node.op == "RefMerge" else node.inputs[:1])
+        ])  # fmt: skip
+        return {node for node in givers if node.op in VARIABLES}
 
     def is_late(self, sources: Iterable[Node], value: Value, taken: Value) -> bool:
         """Whether a node follows a write that the first reader of its memory does not follow in this iteration.

@@ -20,6 +20,7 @@ from npu_shim.rewriter.analysis import calls
 from npu_shim.rewriter.analysis.frames import V1_OPS
 from npu_shim.rewriter.analysis.order import NEXT, closes_loop
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.graph.walks import reached
 from npu_shim.rewriter.graphdef import registry
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
@@ -255,15 +256,8 @@ class View:
 
     def depends_on_open(self, value: Value) -> bool:
         """Whether a value is computed from tensors of open size."""
-        pending, seen = [value.node], set()
-        while pending:
-            node = pending.pop()
-            if node in self._origins or node in self.counts:
-                return True
-            if node not in seen:
-                seen.add(node)
-                pending += [source.node for source in node.inputs]
-        return False
+        sources = reached([value.node], lambda node: [source.node for source in node.inputs])
+        return any(source in self._origins or source in self.counts for source in sources)
 
     def open_inputs(self, node: Node) -> list[Value]:
         """The inputs of a node whose size is open."""

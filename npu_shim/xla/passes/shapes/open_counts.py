@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any, Iterator, Sequence
 
 from npu_shim.rewriter.analysis.order import closes_loop
+from npu_shim.rewriter.graph.walks import reached
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.xla.passes.shapes.compile_time import SHAPES, STRICT
 
@@ -165,14 +166,9 @@ def _repeats_single(node: Node, view: Any) -> bool:
 
 def _upstream(value: Value) -> Iterator[Node]:
     """The nodes that a size is computed of, up to shapes of tensors and places of elements, which are not negative."""
-    pending, seen = [value.node], set[Node]()
-    while pending:
-        node = pending.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            operands = [] if node.op in SHAPES or node.op in OF_NONE else _operands(node)
-            pending += [operand.node for operand in operands]
+    return reached([value.node], lambda node: [
+        operand.node for operand in ([] if node.op in SHAPES or node.op in OF_NONE else _operands(node))
+    ])  # fmt: skip
 
 
 def _operands(node: Node) -> Sequence[Value]:

@@ -13,6 +13,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.graph.walks import reached
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.definitions import registered
 from npu_shim.rewriter.ir.graph import Graph, Node, Value
@@ -193,15 +194,10 @@ def _alone(value: Value) -> str:
 def _needed(value: Value) -> dict[Node, None] | None:
     """What a value depends on; None if that is more than constants and deterministic ops."""
     needed: dict[Node, None] = {}
-    pending = [value.node]
-    while pending:
-        node = pending.pop()
-        if node in needed:
-            continue
+    for node in reached([value.node], lambda node: [taken.node for taken in _taken(node)]):
         needed[node] = None
         definition = registered(node.op)
         is_pure = definition is not None and not definition.is_stateful and node.op != "Merge"
         if node.op != "Const" and not (is_pure and node.inputs):
             return None
-        pending += [taken.node for taken in _taken(node)]
     return needed

@@ -12,6 +12,7 @@ import collections
 from dataclasses import dataclass
 from typing import Container, Mapping
 
+from npu_shim.rewriter.graph.walks import reached
 from npu_shim.xla.passes.memory.rematerialization import cut, table
 from npu_shim.xla.passes.memory.rematerialization.step import Step, Tensor
 
@@ -139,13 +140,8 @@ class _Planner:
         return self._region_of(set(group), kept, again, int(saved))
 
     def _region_of(self, group: set[Tensor], kept: set[Tensor], again: list[Tensor], saved: int) -> Region | None:
-        step, ahead = self._step, list(again)
-        copied: set[Tensor] = set()
-        while ahead:
-            tensor = ahead.pop()
-            if tensor not in copied:
-                copied.add(tensor)
-                ahead += [t for t in step.nodes[tensor[0]].inputs if t in group and t not in kept]
+        inputs = lambda tensor: self._step.nodes[tensor[0]].inputs  # noqa: E731
+        copied = set(reached(again, lambda tensor: [t for t in inputs(tensor) if t in group and t not in kept]))
         uses = [(reader, t) for t in again for reader in self._served(t)]
         return self._placed(copied, uses, saved)
 
