@@ -89,10 +89,10 @@ def test_pools_turn_always_and_convolutions_where_onednn_is_off(onednn_on):
         convolved = tf.nn.conv2d(x, tf.ones([1, 1, 4, 4]), 1, "SAME", data_format="NCHW")
         return tf.nn.max_pool2d(convolved, 2, 2, "SAME", "NCHW")
 
-    turned = graphs.after(channels.turn, graph_of(both))
-    layouts = {node.op: node.attr["data_format"].s for node in turned.node if "data_format" in node.attr}
+    converted = graphs.after(channels.to_channels_last, graph_of(both))
+    layouts = {node.op: node.attr["data_format"].s for node in converted.node if "data_format" in node.attr}
     assert layouts == {"MaxPool": b"NHWC", "Conv2D": b"NCHW" if onednn_on else b"NHWC"}
-    assert graphs.after(channels.turn, turned) is turned
+    assert graphs.after(channels.to_channels_last, converted) is converted
 
 
 def last(x):
@@ -132,5 +132,5 @@ def test_the_import_switches_onednn_on_where_nobody_chose_and_it_is_not_too_late
 @pytest.mark.parametrize("make", [last, on_a_gpu, by_xla])
 def test_left_as_it_is(make, onednn_on):
     graph_def = graph_of(make)
-    assert graphs.after(channels.turn, graph_def) is graph_def
+    assert graphs.after(channels.to_channels_last, graph_def) is graph_def
     assert graphs.after(onednn.name_kernels, graph_def) is graph_def

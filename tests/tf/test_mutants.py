@@ -197,7 +197,7 @@ def pools():
 
 def of_channels():
     graph_def, keep = built(pools)
-    return graph_def, graphs.after(channels.turn, graph_def), keep
+    return graph_def, graphs.after(channels.to_channels_last, graph_def), keep
 
 
 def of_onednn():

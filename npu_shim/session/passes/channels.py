@@ -50,10 +50,10 @@ POOLS = {
     "MaxPool": _POOL, "MaxPoolGrad": _OF_MAXIMUM, "AvgPool": _POOL, "AvgPoolGrad": _OF_MEAN,
     "MaxPool3D": _POOL, "MaxPool3DGrad": _OF_MAXIMUM, "AvgPool3D": _POOL, "AvgPool3DGrad": _OF_MEAN,
 }  # fmt: skip
-TURNED = {**POOLS, **CONVOLUTIONS}
+CONVERTED = {**POOLS, **CONVOLUTIONS}
 
 
-def turn(module: Module, accelerator: str = "CPU") -> None:
+def to_channels_last(module: Module, accelerator: str = "CPU") -> None:
     """Has channels last whatever a CPU of this process cannot compute channels first.
 
     Args:
@@ -63,14 +63,17 @@ def turn(module: Module, accelerator: str = "CPU") -> None:
     runs_first = CONVOLUTIONS.keys() if tf_internals.onednn_is_on() else ()
 
     def is_first(node: Node) -> bool:
-        first = node.op in TURNED and node.attrs.get("data_format") in LAST and not is_compiled(node.attrs)
+        first = node.op in CONVERTED and node.attrs.get("data_format") in LAST and not is_compiled(node.attrs)
         if not first or not rounding.runs_here(node, accelerator):
             return False
         return node.op not in runs_first or has_given_padding(node) or node.attrs["T"] != FLOAT32
 
-    for graph in bodies(module, TURNED):
+    for graph in bodies(module, CONVERTED):
         for node in filter(is_first, graph):
-            _Conversion(node).apply(TURNED[node.op])
+            _Conversion(node).apply(CONVERTED[node.op])
+
+
+turn, TURNED = to_channels_last, CONVERTED  # by these names the session's list of passes and its promises know them
 
 
 def bodies(module: Module, ops: Container[str]) -> Iterator[Graph]:
