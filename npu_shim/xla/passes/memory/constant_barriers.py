@@ -9,7 +9,7 @@ constant, not the written value (TensorFlow 2.15.1):
 A Stack ends the search for constants, since a pushed value is not an input of the pop. XLA then slices at a position
 known only at run time, and refuses a shape that it does not know:
 
-    r: ReadVariableOp(v)     becomes     r -> StackPushV2(s, r)     r/hidden: StackPopV2(s, ^push)
+    r: ReadVariableOp(v)     becomes     r -> StackPushV2(s, r)     r/barrier: StackPopV2(s, ^push)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from npu_shim.xla.passes.shapes import compile_time
 
 
 def insert(module: Module, context: Any = None) -> None:
-    """Has no compile-time value come from a variable that a branch or loop writes.
+    """Puts barriers to constant propagation behind the reads of variables that a branch or loop writes.
 
     Args:
         module: of functional control flow and resource variables.
@@ -38,18 +38,18 @@ def insert(module: Module, context: Any = None) -> None:
     """
     written = {handle.name: handle for handle in writes.written(module.graph)}
     graph_def = graphdef.write(module)
-    hidden = _hidden(graph_def, written) if written else ()
-    if hidden:
+    guarded = _guarded(graph_def, written) if written else ()
+    if guarded:
         result = tf.GraphDef(versions=graph_def.versions)
         result.library.CopyFrom(graph_def.library)
         library = {function.signature.name: function for function in result.library.function}
-        shapes = {node.name: node.attr["shape"].shape for node in graph_def.node if node.name in hidden}
+        shapes = {node.name: node.attr["shape"].shape for node in graph_def.node if node.name in guarded}
         result.node.extend(_Scope(graph_def.node, shapes, library, is_body=False).result())
         graphdef.replace(module, result)
 
 
-def _hidden(graph_def, written):
-    """Names of the handles to hide, of the written ones by name; warns of those that stay constants of the program."""
+def _guarded(graph_def, written):
+    """Names of the handles to guard, of the written ones by name; warns of those that stay constants of the program."""
     library = {function.signature.name: function for function in graph_def.library.function}
     taken = written.keys() & set(compile_time.asked(graph_def.node, library))
     if not taken:
@@ -67,11 +67,11 @@ def _hidden(graph_def, written):
 
 
 class _Scope:
-    """A graph or a function's body, in which the values of variables are hidden.
+    """A graph or a function's body, in which barriers stand behind the values of variables.
 
     Args:
         nodes: NodeDefs.
-        shapes: name of a hidden variable's handle in this scope -> its TensorShapeProto.
+        shapes: name of a guarded variable's handle in this scope -> its TensorShapeProto.
         library: function name -> FunctionDef; the bodies that take such a handle are changed.
         is_body: whether tensor names have the form used in functions.
     """
@@ -89,11 +89,11 @@ class _Scope:
             taken = enumerate(map(source_of, arguments.data(node)))
             handles = {number: name for number, name in taken if name in self._shapes}
             if handles:
-                self._hide_in_bodies(node, handles)
-                added += self._hide_outputs(node) if node.name in self._asked else []
+                self._guard_bodies(node, handles)
+                added += self._guard_outputs(node) if node.name in self._asked else []
         return [self._with_replaced(node) for node in self._nodes] + added
 
-    def _hide_in_bodies(self, node, handles):
+    def _guard_bodies(self, node, handles):
         first = functions.kind_of(node, self._library) == functions.BRANCH  # its first input is the predicate
         for name in functions.called(node, self._library):
             body = self._library[name]
@@ -105,7 +105,7 @@ class _Scope:
             for key, text in body.ret.items():
                 body.ret[key] = scope._replaced.get(text, text)
 
-    def _hide_outputs(self, node):
+    def _guard_outputs(self, node):
         function = self._library.get(node.op)
         definition = function.signature if function is not None else tf_internals.op_defs()[node.op]
         added = []
@@ -116,9 +116,9 @@ class _Scope:
         return added
 
     def _through_stack(self, node, number, dtype, shape):
-        """The nodes that hide and replace one output; `shape` is its shape, None if unknown."""
+        """The barrier that replaces one output, as nodes; `shape` is its shape, None if unknown."""
         graph_def = tf.GraphDef()
-        scope = "%s/hidden_%d" % (node.name, number)
+        scope = "%s/barrier_%d" % (node.name, number)
         size = graph_def.node.add(name=scope + "/size", op="Const")
         size.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(1, tf.int32))
         size.attr["dtype"].type = tf.int32.as_datatype_enum
