@@ -3,6 +3,7 @@
 import contextlib
 import re
 
+import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -52,6 +53,13 @@ def control_flow(version):
 def named(name):
     """The variable of the current graph with this name; by name a session gives the handle of a resource variable."""
     return next(variable for variable in tf.global_variables() if variable.name == name)
+
+
+def assert_close(actual, expected, rtol=0.0, atol=0.0):
+    """Lists of arrays are equally long, and their arrays alike within tolerances; to the bit without any."""
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected):
+        np.testing.assert_allclose(one, other, rtol, atol)
 
 
 def seen_dtype(node, nodes):

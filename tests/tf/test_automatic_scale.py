@@ -94,8 +94,7 @@ def test_weights_and_names_are_plain_tensorflow_s(name, resource):
     automatic.install()
     scaled = Seen(OPTIMIZERS[name], resource)
     assert scaled.state["loss_scale_steps"].tolist() == [STEPS, 0, 0]  # it was at work
-    for one, other in zip(scaled.values, plain.values):
-        np.testing.assert_array_equal(one, other)
+    sessions.assert_close(scaled.values, plain.values)
     for what in ("names", "trainable", "local", "keys", "step"):
         assert getattr(scaled, what) == getattr(plain, what)
     assert scaled.train.name == plain.train.name
@@ -111,8 +110,7 @@ def test_a_step_that_overflows_is_skipped_and_counted(name, bad):
     planted = [*fed[:3], np.full([3, 4], bad, np.float32), *fed[3:]]
     automatic.install()
     without, scaled = Seen(OPTIMIZERS[name]), Seen(OPTIMIZERS[name], fed=planted)
-    for one, other in zip(scaled.values, without.values):
-        np.testing.assert_array_equal(one, other)
+    sessions.assert_close(scaled.values, without.values)
     assert scaled.state["loss_scale_steps"].tolist() == [STEPS + 1, 1, 0]
     assert scaled.state["loss_scale"] == START / 2
     assert scaled.state["good_steps"] == 3
@@ -124,8 +122,7 @@ def test_a_fixed_scale_stays_and_skips():
     fed = batches()
     plain = Seen(OPTIMIZERS["adam"])
     scaled = Seen(OPTIMIZERS["adam"], fed=[np.full([3, 4], np.inf, np.float32), *fed])
-    for one, other in zip(scaled.values, plain.values):
-        np.testing.assert_array_equal(one, other)
+    sessions.assert_close(scaled.values, plain.values)
     assert scaled.state["loss_scale_steps"].tolist() == [STEPS + 1, 1, 0]
     assert "loss_scale" not in scaled.state
 
@@ -359,8 +356,7 @@ def test_an_update_by_hand_is_as_it_was_and_is_told(caplog):
     automatic.install()
     with caplog.at_level(logging.WARNING, "npu_shim"):
         scaled = trained()
-    for one, other in zip(scaled, plain):
-        np.testing.assert_array_equal(one, other)
+    sessions.assert_close(scaled, plain)
     told = [record.getMessage() for record in caplog.records if record.name == "npu_shim"]
     assert len(told) == 1
     assert "net/embedding, net/w without an optimizer" in told[0]

@@ -19,12 +19,6 @@ BAD = np.full([3, 4], np.inf, np.float32)
 ONES = np.ones([3, 2], np.float32)
 
 
-def equal(actual, wanted):
-    assert len(actual) == len(wanted)
-    for one, other in zip(actual, wanted):
-        np.testing.assert_array_equal(one, other)
-
-
 def state(session):
     values = {variable.op.name.split("/")[-1]: session.run(variable) for variable in automatic.variables(session.graph)}
     return values.get("loss_scale"), values["loss_scale_steps"].tolist()
@@ -62,7 +56,7 @@ def test_keras_models_train_as_in_plain_tensorflow(name):
     plain, known, _ = trained([GOOD] * 4)
     automatic.install()
     scaled, scaled_known, scale_state = trained([GOOD, GOOD, BAD, GOOD, GOOD])
-    equal(scaled, plain)
+    sessions.assert_close(scaled, plain)
     assert scaled_known == known
     assert scale_state == (START / 2, [5, 1, 0])
 
@@ -90,7 +84,7 @@ def test_keras_optimizers_in_a_script_of_its_own(way):
     plain, _ = trained([GOOD] * 3)
     automatic.install()
     scaled, scale_state = trained([GOOD, BAD, GOOD, GOOD])
-    equal(scaled, plain)
+    sessions.assert_close(scaled, plain)
     assert scale_state == (START / 2, [4, 1, 0])
 
 
@@ -192,7 +186,7 @@ def test_contrib_s_second_kind_of_optimizer(name):
 
     plain = trained([GOOD, GOOD])
     automatic.install()
-    equal(trained([GOOD, BAD, GOOD]), plain)
+    sessions.assert_close(trained([GOOD, BAD, GOOD]), plain)
 
 
 def by_create_train_op(contrib, loss):
@@ -236,7 +230,7 @@ def test_contrib_s_ways_to_train(train, monkeypatch):
     plain, known, _ = trained([GOOD] * 3)
     automatic.install()
     scaled, scaled_known, scale_state = trained([GOOD, GOOD + 1e35, GOOD, GOOD])
-    equal(scaled, plain)
+    sessions.assert_close(scaled, plain)
     assert (scaled_known, scale_state) == (known, (START / 2, [4, 1, 0]))
 
 
@@ -265,8 +259,7 @@ def test_a_session_that_lowers_to_float16_trains_on_gradients_of_1e_9(installed)
     actual = moved(sessions.config(precision_mode="allow_mix_precision", npu_shim_profile="gpu"))
     assert all(np.abs(change).max() > 1e-3 for change in wanted)
     if installed:
-        for change, other in zip(actual, wanted):
-            np.testing.assert_allclose(change, other, rtol=1e-2, atol=1e-5)
+        sessions.assert_close(actual, wanted, rtol=1e-2, atol=1e-5)
     else:
         assert not all(np.allclose(change, other, rtol=1e-2, atol=1e-5) for change, other in zip(actual, wanted))
 
@@ -290,8 +283,7 @@ def test_the_engine_takes_the_step(counts):
 
     automatic.install()
     wanted, actual = trained("session"), trained("pjrt")
-    for one, other in zip(actual[0], wanted[0]):
-        np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)
+    sessions.assert_close(actual[0], wanted[0], rtol=2e-4, atol=1e-5)
     assert actual[1] == wanted[1] == (START / 2, [4, 1, 0])
     assert counts[0]  # a program was loaded
 

@@ -86,8 +86,7 @@ def test_losses_evaluation_and_global_step_are_the_session_s(resource):
     np.testing.assert_allclose(actual[1], wanted[1], rtol=2e-4, atol=1e-5)
     assert actual[2] == wanted[2] == STEPS
     assert isinstance(actual[0][0], np.float32)
-    for one, other in zip(actual[3], wanted[3]):
-        np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)
+    sessions.assert_close(actual[3], wanted[3], rtol=2e-4, atol=1e-5)
     assert len(steps_of(actual[4])) == 1
     assert engine.ENGINE not in vars(wanted[4])
 
@@ -403,8 +402,7 @@ def test_rows_that_only_the_data_count_are_fetched_from_the_session():
         with sessions.opened(kind) as session:
             counts[kind] = [session.run([some, train], {x: a, y: b})[0] for a, b in batches(3)]
             reasons = reasons_of(session) if kind == "pjrt" else []
-    for one, other in zip(counts["pjrt"], counts["session"]):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    sessions.assert_close(counts["pjrt"], counts["session"], rtol=1e-4, atol=1e-5)
     assert "has a number of rows that depends on the data" in reasons[-1]
 
 

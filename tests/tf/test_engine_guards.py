@@ -43,8 +43,7 @@ def require_same(step, feeds, count=1):
     assert [fired for fired, _ in wanted] == [False, True, False]
     assert [fired for fired, _ in actual] == [fired for fired, _ in wanted]
     for (_, expected), (_, values) in zip(wanted, actual):
-        for one, other in zip(expected, values):
-            np.testing.assert_allclose(other, one, rtol=1e-5)
+        sessions.assert_close(values, expected, rtol=1e-5)
     assert taken == count
 
 

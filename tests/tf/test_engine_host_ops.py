@@ -46,8 +46,7 @@ def compared(fetches, feeds, mode=FLOAT32, rtol=1e-4):
     wanted, _ = trained("session", fetches, feeds, mode)
     actual, session = trained("pjrt", fetches, feeds, mode)
     for one, other in zip(actual, wanted):
-        for value, expected in zip(one, other):
-            np.testing.assert_allclose(value, expected, rtol=rtol, atol=rtol / 10)
+        sessions.assert_close(one, other, rtol=rtol, atol=rtol / 10)
     *_, last = vars(session)[engine.ENGINE].known.values()  # others initialized the variables
     return last.step or last.reason
 
@@ -209,8 +208,7 @@ def test_a_function_that_fails_leaves_the_state_as_it_was_and_the_next_step_goes
         before = session.run(tf.global_variables())
         with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.UnknownError), match="no number"):
             session.run(train, {x: np.full([8, 6], np.nan)})
-        for one, other in zip(session.run(tf.global_variables()), before):
-            np.testing.assert_array_equal(one, other)
+        sessions.assert_close(session.run(tf.global_variables()), before)
         session.run(train, {x: data()[0]})
         assert session.run(step) == 2
         assert sum(len(run.programs) for run in vars(session)[engine.ENGINE].known.values()) == 2

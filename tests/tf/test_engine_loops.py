@@ -70,8 +70,7 @@ def compare(fetches, train, per_loop, runs, init):
             assert one is other
         else:
             np.testing.assert_allclose(one, other, rtol=1e-4)
-    for one, other in zip(actual[1], wanted[1]):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+    sessions.assert_close(actual[1], wanted[1], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("convolution", [False, True], ids=["loop", "one after another"])

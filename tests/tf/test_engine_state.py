@@ -188,8 +188,7 @@ def test_a_function_in_the_middle_of_a_step_runs_another_one():  # they waited f
             return session.run([w, b])
 
     wanted, actual = trained("session"), trained("pjrt")
-    for one, other in zip(actual, wanted):
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
+    sessions.assert_close(actual, wanted, rtol=2e-5, atol=1e-6)
 
 
 def test_a_limit_of_time_is_kept():  # a run waited for ever
@@ -289,8 +288,7 @@ def test_variables_of_one_name_in_two_containers():
             return session.run(values), kind == "session" or taken(session)
 
     (wanted, _), (actual, count) = trained("session"), trained("pjrt")
-    for one, other in zip(actual, wanted):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
+    sessions.assert_close(actual, wanted, rtol=1e-5)
     assert count == 1
 
 
@@ -350,8 +348,7 @@ def test_a_variable_that_has_another_shape_than_its_steps_takes_them_to_the_sess
 
     with caplog.at_level(logging.INFO, "npu_shim"):
         (wanted, _), (actual, count) = trained("session"), trained("pjrt")
-    for one, other in zip(actual, wanted):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
+    sessions.assert_close(actual, wanted, rtol=1e-5)
     assert count == 1
     assert "has shape [4, 3], and steps were compiled for [4, 2]" in caplog.text
 
@@ -373,8 +370,7 @@ def test_a_batch_for_which_no_program_can_be_had_leaves_the_others_theirs(caplog
 
     with caplog.at_level(logging.INFO, "npu_shim"):
         (wanted, _), (actual, programs) = trained("session"), trained("pjrt")
-    for one, other in zip(actual, wanted):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    sessions.assert_close(actual, wanted, rtol=1e-5, atol=1e-6)
     assert [number is None for number in programs[0].values()] == [False, True, False]
     said = [record.getMessage() for record in caplog.records if "in the session" in record.getMessage()]
     assert len(said) == 1

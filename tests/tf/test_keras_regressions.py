@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.estimator import keras
@@ -25,8 +26,7 @@ def test_a_saved_model_with_its_distribute_optimizer_loads(tmp_path, ending):
     with tf.Graph().as_default(), tf.Session() as session:
         tf.keras.backend.set_session(session)
         loaded = tf.keras.models.load_model(path)
-        for one, other in zip(loaded.get_weights(), weights):
-            np.testing.assert_array_equal(one, other)
+        sessions.assert_close(loaded.get_weights(), weights)
         assert isinstance(loaded.optimizer, keras.KerasDistributeOptimizer)
         assert type(loaded.optimizer._optimizer).__name__ == "Adam"
         assert tf.keras.backend.get_value(loaded.optimizer.lr) == 0.25
@@ -55,5 +55,4 @@ def dynamic(optimizer):
     ids=["dynamic scale", "accumulating", "both"],
 )
 def test_keras_initializes_the_variables_of_an_optimizer_that_wraps_one(wrap):
-    for one, other in zip(fitted(wrap), fitted(lambda optimizer: optimizer)):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
+    sessions.assert_close(fitted(wrap), fitted(lambda optimizer: optimizer), rtol=1e-5)
