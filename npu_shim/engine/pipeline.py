@@ -42,7 +42,8 @@ class Division:
 
 def _drop_waits(module: Module, division: Division) -> None:
     elsewhere = division.cut.places.keys() - division.program.nodes
-    for node in module.graph:
+    gone = elsewhere.difference(division.cut.programs[-1].effects)
+    for node in (node for node in module.graph if node.name not in gone):
         kept = [control for control in node.controls if control.name not in elsewhere]
         if len(kept) < len(node.controls):
             node.set_controls(kept)

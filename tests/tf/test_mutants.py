@@ -2,6 +2,7 @@
 
 import functools
 import os
+from dataclasses import replace
 
 import mutants
 import pytest
@@ -57,22 +58,25 @@ ASKED = (
 
 
 class Checked:
-    """The checks of a rewrite, with what they were given: asked again, they take a mutant in place of the result."""
+    """The promises of a rewrite, with what they were given: asked again, they take a mutant in place of the result."""
 
     def __init__(self, monkeypatch):
         self.seen = []
-        for name, number in (("_verify", 2), ("require_same_flat", 2)):
-            monkeypatch.setattr(rewrite, name, self._kept(getattr(rewrite, name), number))
+        steps = [replace(step, promise=step.promise and self._kept(step.promise)) for step in rewrite.PRECISION.passes]
+        monkeypatch.setattr(rewrite, "PRECISION", replace(rewrite.PRECISION, passes=tuple(steps)))
 
-    def _kept(self, check, number):
-        def kept(*arguments):
-            copy = tf.GraphDef()
-            copy.CopyFrom(arguments[number])  # it is sorted in place afterwards
-            if check.__name__ != "require_same_flat" or arguments[0].calls:
-                self.seen.append((check, number, [*arguments[:number], copy, *arguments[number + 1 :]]))
-            return check(*arguments)
+    def _kept(self, promise):
+        def check(before, after, work):
+            broken = list(promise.violations(before, after, work))
+            if broken:
+                raise VerifyError(broken)
 
-        return kept
+        def violations(before, after, work):
+            copies = [tf.GraphDef.FromString(graph_def.SerializeToString()) for graph_def in (before, after)]
+            self.seen.append((check, 1, [*copies, work]))  # the result is sorted in place afterwards
+            return promise.violations(before, after, work)
+
+        return replace(promise, violations=violations)
 
 
 def refused(check, number, arguments, rng, count):
