@@ -53,14 +53,19 @@ def test_the_command_lists_each_pass_with_its_reason(capsys):
     assert all(step.name in out and step.reason in out for line in PIPELINES for step in line.passes)
 
 
+def passes_of(words):
+    return [(line.name, [step.name for step in line.passes]) for line in opt.parts_of(words, opt.runnable())]
+
+
 def test_words_name_passes_and_pipelines():
-    assert [step.name for step in opt.passes_of("anchor-fetches,prune", PIPELINES)] == [
-        "anchor-fetches", "dead-control-dependencies",
+    assert passes_of("anchor-fetches,prune") == [
+        ("resources", ["anchor-fetches"]), ("prune", ["dead-control-dependencies"]),
     ]  # fmt: skip
-    assert opt.passes_of("shapes", PIPELINES) == SHAPES.passes
-    assert len(opt.passes_of("all", PIPELINES)) == sum(len(line.passes) for line in PIPELINES)
+    assert passes_of("shapes") == [("shapes", [step.name for step in SHAPES.passes])]
+    assert [name for name, _ in passes_of("all")] == [line.name for line in PIPELINES]
+    assert passes_of("anchor-fetches,stateless-random") == [("resources", ["anchor-fetches", "stateless-random"])]
     with pytest.raises(ConfigError, match=r"there is no pass 'anchor-fetch' \(did you mean 'anchor-fetches'\?\)"):
-        opt.passes_of("anchor-fetch", PIPELINES)
+        passes_of("anchor-fetch")
 
 
 # -- passes ------------------------------------------------------------------------------------------------------------
@@ -179,14 +184,37 @@ def graph_file(tmp_path):
 
 def test_passes_run_on_a_file(graph_file, tmp_path, capsys):
     assert cli.main(["opt", graph_file, "--fetches", "y:0", "--passes", "prune"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "n:NoOp(^w)"
+    assert capsys.readouterr().out.splitlines()[0] == "n:NoOp(^w)"  # no pass is named where the result is the graph
     out = str(tmp_path / "out.pb")
     assert cli.main(["opt", graph_file, "--fetches", "y:0", "--passes", "prune", "--write", out]) == 0
     assert capsys.readouterr().out == out + ": dead-control-dependencies\n"
     assert cli.main(["opt", out, "--fetches", "y:0", "--passes", "prune", "--dump-after", "all"]) == 0
     assert capsys.readouterr().out == ""  # nothing is left to change
     assert cli.main(["opt", graph_file, "--fetches", "y:0", "--passes", "prune", "--dump-after", "prune"]) == 0
-    assert capsys.readouterr().out.splitlines()[:2] == ["# after 1, dead-control-dependencies", "n:NoOp(^w)"]
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "# after 1, dead-control-dependencies", "n:NoOp(^w)  # by pass 'dead-control-dependencies'",
+    ]  # fmt: skip
+
+
+def test_precision_and_a_session_run_on_a_file_too(tmp_path, capsys):
+    source = """
+    x:Placeholder{dtype=float32, shape=<2,2>} y:MatMul{T=float32}(x, x) z:Exp{T=float32}(y) return z:0=z
+    """
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graphdef.write(text.parse(source), tf.GraphDef).SerializeToString())
+    asked = ["opt", str(path), "--fetches", "z:0", "--passes"]
+    assert cli.main([*asked, "precision"]) == 0
+    assert "y:MatMul{T=float16" in capsys.readouterr().out
+    assert cli.main([*asked, "precision", "--precision-mode", "allow_mix_precision_bf16"]) == 0
+    assert "y:MatMul{T=bfloat16" in capsys.readouterr().out
+    assert cli.main([*asked, "precision,session", "--dump-after", "precision"]) == 0
+    assert "# after 5, apply\n" in capsys.readouterr().out
+    assert cli.main([*asked, "precision,kernel names,prune", "--write", str(tmp_path / "out.pb")]) == 0
+    assert capsys.readouterr().out == "%s: precision, kernel names\n" % (tmp_path / "out.pb")
+    assert cli.main([*asked, "apply"]) == 2  # what it applies, another pass has planned
+    assert "there is no pass 'apply'" in capsys.readouterr().err
+    assert cli.main([*asked, "precision", "--precision-mode", "mixed"]) == 2
+    assert "precision_mode" in capsys.readouterr().err
 
 
 @since_2_15
