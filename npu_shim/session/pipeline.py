@@ -114,11 +114,13 @@ SESSION = Pipeline(
         ),
         Pass(
             "channels",
-            lambda module, run: channels.turn(module, devices.accelerator()),
+            lambda module, run: channels.to_channels_last(module, devices.accelerator()),
             "before oneDNN's names: channels last, most ops have kernels of TensorFlow's own",
             applies=_is_local,
-            promise=Promise("channels last between Transposes is channels first", all_else_stays(promises.is_turned)),
-            needs_ops=frozenset(channels.TURNED),
+            promise=Promise(
+                "channels last between Transposes is channels first", all_else_stays(promises.is_channels_last)
+            ),
+            needs_ops=frozenset(channels.CONVERTED),
         ),
         Pass(
             "oneDNN",

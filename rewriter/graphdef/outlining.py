@@ -146,12 +146,12 @@ class _Writer:
         name, port = split(text.lstrip("^"))
         position = self._now[name]
         control = text[0] == "^"
-        found = self._control(number, position) if control else self._ports.get((position, port))
-        if found is None:
-            found = self._plain(position, port)
-        if found[0] != number:
+        place = self._control(number, position) if control else self._ports.get((position, port))
+        if place is None:
+            place = self._plain(position, port)
+        if place[0] != number:
             raise VerifyError(["'%s' is read in another function than it is in" % text])
-        return found[1]
+        return place[1]
 
     def _control(self, number, position):
         """(scope, text) of a control input of a node in scope `number`."""

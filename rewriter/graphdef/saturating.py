@@ -152,8 +152,8 @@ def _clamp(output: Output, producer: Any, suffix: str, taken: Any) -> list[Any]:
             node.attr[key].type = dtype
         return node
 
-    def out(made, argument):
-        return made.name + (":%s:0" % argument if suffix else "")
+    def out(node, argument):
+        return node.name + (":%s:0" % argument if suffix else "")
 
     largest = node(base + "/largest", "Const", ["^" + output.node], dtype=FLOAT16)  # in the frame of a loop
     largest.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(LARGEST, tf.float16))

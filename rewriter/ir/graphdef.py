@@ -169,17 +169,17 @@ def _connect(nodes: Iterable[Node], values: dict[str, Value]) -> None:
         if not texts:
             continue
         try:
-            found = [values[text] for text in texts]
+            taken = [values[text] for text in texts]
         except KeyError as missing:
             text = "node '%s' reads '%s', which is not in the graph%s"
             raise ConfigError(text % (node.name, missing.args[0], nearest(missing.args[0], node.graph.nodes))) from None
-        for value in found:
+        for value in taken:
             users = value.users
             users[node] = users.get(node, 0) + 1
-        if found[-1].index == CONTROL:
-            node.controls = tuple([value.node for value in found if value.index == CONTROL])
-            del found[-len(node.controls) :]
-        node.inputs = tuple(found)
+        if taken[-1].index == CONTROL:
+            node.controls = tuple([value.node for value in taken if value.index == CONTROL])
+            del taken[-len(node.controls) :]
+        node.inputs = tuple(taken)
 
 
 def _read_function(module: Module, proto: Any) -> Function:
@@ -207,14 +207,14 @@ def write(module: Module, message: Any = None) -> Any:
     """
     if module.is_written:
         return module.source
-    made = (type(module.source) if message is None else message)()
+    graph_def = (type(module.source) if message is None else message)()
     if module.source is not None:
-        made.versions.CopyFrom(module.source.versions)
-    _write_nodes(module.graph, made.node, str)
+        graph_def.versions.CopyFrom(module.source.versions)
+    _write_nodes(module.graph, graph_def.node, str)
     if module.functions or (module.source is not None and module.source.HasField("library")):
-        write_library(module, made.library)
-    module.wrote(made)
-    return made
+        write_library(module, graph_def.library)
+    module.wrote(graph_def)
+    return graph_def
 
 
 def write_library(module: Module, library: Any) -> None:

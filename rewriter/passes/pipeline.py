@@ -90,7 +90,7 @@ class Pipeline:
         passes: the Passes.
         given: Properties of what it takes.
         has_promises: whether what its passes promise leaves nothing of the structure to check: it is checked at the
-            end, and only with `Watch.each`. Between its passes it may not hold.
+            end, and only with `Watch.after_each`. Between its passes it may not hold.
     """
 
     name: str
@@ -105,12 +105,12 @@ class Watch:
     """Who looks on while a pipeline runs.
 
     Attributes:
-        each: whether the structure, `requires` and `ensures` are checked at every pass, not only at the end; passes
-            whose `needs_ops` are missing run too, and must change nothing.
+        after_each: whether the structure, `requires` and `ensures` are checked at every pass, not only at the end;
+            passes whose `needs_ops` are missing run too, and must change nothing.
         changed: called after each pass that changed something, with its number, from 1, the Pass and the module.
     """
 
-    each: bool = False
+    after_each: bool = False
     changed: Callable[[int, Pass, Module], None] = lambda number, step, module: None
 
 
@@ -125,17 +125,17 @@ def run(pipeline: Pipeline, module: Module, context: Any = None, watch: Watch = 
 
     Raises:
         VerifyError: a pass has changed something else than it promises, broke the structure of the module, or what it
-            requires or ensures does not hold. Without `watch.each` the structure is told at the end, of the pipeline
-            as a whole.
+            requires or ensures does not hold. Without `watch.after_each` the structure is told at the end, of the
+            pipeline as a whole.
     """
     active: list[str] = []
     for number, step in enumerate(pipeline.passes, 1):
         if not step.applies(context):
             continue
         is_idle = step.is_idle(module)
-        if is_idle and not watch.each:
+        if is_idle and not watch.after_each:
             continue
-        if watch.each:
+        if watch.after_each:
             _require(step.requires, module, "before pass '%s'" % step.name)
         if not _has_changed(step, module, context):
             continue
@@ -143,11 +143,11 @@ def run(pipeline: Pipeline, module: Module, context: Any = None, watch: Watch = 
             raise VerifyError(["pass '%s' changed a module that has none of the ops that it needs" % step.name])
         active.append(step.name)
         watch.changed(number, step, module)
-        if watch.each and not pipeline.has_promises:
+        if watch.after_each and not pipeline.has_promises:
             _require_valid(module, None, "pass '%s'" % step.name)
             _require(step.ensures, module, "pass '%s'" % step.name)
-    if active and watch.each == pipeline.has_promises:
-        _require_valid(module, None if watch.each else active, "pipeline '%s'" % pipeline.name)
+    if active and watch.after_each == pipeline.has_promises:
+        _require_valid(module, None if watch.after_each else active, "pipeline '%s'" % pipeline.name)
     return active
 
 

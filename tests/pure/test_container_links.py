@@ -47,7 +47,7 @@ def test_a_loop_is_open_behind_its_merge():
     view = graphs.parse(LOOP)
     links = linked(view)
     at = view.positions()
-    assert links.rounds == {at["m"]: (view.nodes[at["m"]].inputs[1],)}
+    assert links.back_edges == {at["m"]: (view.nodes[at["m"]].inputs[1],)}
     assert links.nodes[at["m"]].inputs == view.nodes[at["m"]].inputs[:1]
 
 

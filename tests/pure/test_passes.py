@@ -219,7 +219,7 @@ def test_that_a_pass_needs_no_other_ops_is_checked_on_request():
     line = of(Pass("liar", rename_to("A"), "", needs_ops=frozenset(["Absent"])))
     assert pipeline.run(line, parsed(), []) == []
     with pytest.raises(VerifyError, match="pass 'liar' changed a module that has none of the ops that it needs"):
-        pipeline.run(line, parsed(), [], Watch(each=True))
+        pipeline.run(line, parsed(), [], Watch(after_each=True))
 
 
 def test_what_is_broken_at_the_end_is_an_error_always():
@@ -230,8 +230,9 @@ def test_what_is_broken_at_the_end_is_an_error_always():
 
 
 def test_each_pass_is_checked_on_request():
+    line = of(Pass("break", break_it, ""), Pass("repair", repair, ""))
     with pytest.raises(VerifyError, match="pass 'break': input 0 of 'i'"):
-        pipeline.run(of(Pass("break", break_it, ""), Pass("repair", repair, "")), parsed(), watch=Watch(each=True))
+        pipeline.run(line, parsed(), watch=Watch(after_each=True))
 
 
 def test_what_a_pass_requires_and_ensures_is_checked_on_request():
@@ -241,7 +242,7 @@ def test_what_a_pass_requires_and_ensures_is_checked_on_request():
     assert pipeline.run(needy, parsed(), []) == []
     for line, where in ((needy, "before pass 'needy'"), (liar, "pass 'liar'")):
         with pytest.raises(VerifyError, match=where + ": expected no variables: v"):
-            pipeline.run(line, parsed(), [], Watch(each=True))
+            pipeline.run(line, parsed(), [], Watch(after_each=True))
 
 
 def written(op, asked):
@@ -255,17 +256,18 @@ def written(op, asked):
 
 
 def test_a_pass_that_keeps_its_promise_passes_and_one_that_breaks_it_is_named_always():
-    for each in (False, True):
+    for after_each in (False, True):
         asked, seen, module = [], [], reread(parsed())
         rows = (("kept", rename_to("A")), ("idle", nothing))
         kept, idle = (Pass(name, run, "", promise=written("A", asked)) for name, run in rows)
-        assert pipeline.run(of(kept, idle), module, seen, Watch(each)) == ["kept"]
+        assert pipeline.run(of(kept, idle), module, seen, Watch(after_each)) == ["kept"]
         ((before, after, context),) = asked  # what changes nothing is not compared
         assert [graph_def.node[0].op for graph_def in (before, after)] == ["Placeholder", "A"]
         assert after is graphdef.write(module)
         assert context is seen
+        line = of(Pass("broken", rename_to("B"), "", promise=written("A", [])))
         with pytest.raises(VerifyError, match="pass 'broken': 'x' is B"):
-            pipeline.run(of(Pass("broken", rename_to("B"), "", promise=written("A", []))), module, [], Watch(each))
+            pipeline.run(line, module, [], Watch(after_each))
 
 
 def test_a_pass_that_repeats_is_compared_each_time():
@@ -283,9 +285,9 @@ def test_a_pass_that_repeats_is_compared_each_time():
 
 def test_a_pass_runs_only_in_contexts_that_it_applies_to():
     line = of(Pass("one", rename_to("A"), "", applies=lambda context: not context))
-    for each in (False, True):
-        assert pipeline.run(line, parsed(), [], Watch(each)) == ["one"]
-        assert pipeline.run(line, parsed(), ["there"], Watch(each)) == []
+    for after_each in (False, True):
+        assert pipeline.run(line, parsed(), [], Watch(after_each)) == ["one"]
+        assert pipeline.run(line, parsed(), ["there"], Watch(after_each)) == []
 
 
 def test_lists_that_cannot_be_right_are_told():
@@ -335,7 +337,7 @@ def test_what_each_pass_made_is_written_into_a_folder(tmp_path):
     assert len(runs) == 2
     first = GRAPH.splitlines()[0].replace("Placeholder", "%s") + "  # by pass '%s'"
     lines = [(folder / name).read_text(encoding="utf-8").splitlines() for name in names]
-    assert [shown[0] for shown in lines] == [first % ("A", "one"), first % ("B", "two")] * 2
+    assert [shown[0] for shown in lines] == [first % ("A", "the one"), first % ("B", "two")] * 2
     assert all(shown[1:] == text.show(parsed(GRAPH)).splitlines()[1:] for shown in lines)
 
 
@@ -355,7 +357,7 @@ def test_rewrites_of_protos_are_passes_too():
         Pass("protos", add_a_node, ""),
         Pass("same", lambda module, context: graphdef.replace(module, graphdef.write(module)), ""),
     )
-    assert pipeline.run(line, module, [], Watch(each=True)) == ["native", "protos"]
+    assert pipeline.run(line, module, [], Watch(after_each=True)) == ["native", "protos"]
     assert [node.name for node in module.graph][-1] == "new"
     assert module.graph.results == {"y": module.graph["u"].value, "train": module.graph["a"].output(CONTROL)}
     assert (module.graph["x"].op, module.graph["x"].made_by) == ("Const", "native")

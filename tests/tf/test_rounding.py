@@ -151,9 +151,9 @@ def test_a_session_runs_it_with_the_same_losses(monkeypatch):
 def test_a_session_writes_its_graph_after_each_pass_that_changed_it(tmp_path):
     with tf.Graph().as_default():
         trained(*model(), npu_shim_dump_graphs=str(tmp_path))
-    made = [path.read_text(encoding="utf-8") for path in tmp_path.glob("session-*-rounding.txt")]
-    assert made
-    assert all(rounding.OP in graph for graph in made)
+    texts = [path.read_text(encoding="utf-8") for path in tmp_path.glob("session-*-rounding.txt")]
+    assert texts
+    assert all(rounding.OP in graph for graph in texts)
 
 
 @pytest.mark.parametrize("when", ["end", "each"])

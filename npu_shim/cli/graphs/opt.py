@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
         if step.name in shown:
             print("# after %d, %s\n%s" % (number, step.name, text.show(module, provenance=True)))
 
-    module, watch = module_of(graph, results_of(fetches)), Watch(each=True, changed=changed)
+    module, watch = module_of(graph, results_of(fetches)), Watch(after_each=True, changed=changed)
     active = [name for part in chosen for name in run(part, module, _Job(graph, fetches, mode, watch))]
     if args.write:
         graph_file.write(args.write, graphdef.write(module))

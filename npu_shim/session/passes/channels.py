@@ -73,9 +73,6 @@ def to_channels_last(module: Module, accelerator: str = "CPU") -> None:
             _Conversion(node).apply(CONVERTED[node.op])
 
 
-turn, TURNED = to_channels_last, CONVERTED  # by these names the session's list of passes and its promises know them
-
-
 def bodies(module: Module, ops: Container[str]) -> Iterator[Graph]:
     """The graph, and its functions with one of the ops, but for what XLA compiles."""
     for graph in module.graphs_with(lambda op: op in ops):

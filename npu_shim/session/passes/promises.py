@@ -132,16 +132,16 @@ def is_arrival(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     return Explained(frozenset({note.name})) if right else None
 
 
-def is_turned(graphs: Graphs, was: Any, now: Any) -> Explained | None:
+def is_channels_last(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     """An op of images that computes channels last, between Transposes."""
-    turned = channels.TURNED.get(was.op) if _attr(was, "data_format").s in channels.LAST else None
-    node = now if turned is None or not turned.gives else graphs.after.get(was.name + "/channels_last")
-    if turned is None or node is None or (node.op, node.device) != (was.op, was.device):
+    converted = channels.CONVERTED.get(was.op) if _attr(was, "data_format").s in channels.LAST else None
+    node = now if converted is None or not converted.gives else graphs.after.get(was.name + "/channels_last")
+    if converted is None or node is None or (node.op, node.device) != (was.op, was.device):
         return None
     to, scope = [0, *range(2, len(_attr(was, "data_format").s)), 1], was.name + "/channels_last_"
-    inserted, inputs = [node.name] if turned.gives else [], list(was.input)
-    moves = [("image_%d" % k, "Transpose", k) for k in turned.images] + [
-        ("shape_%d" % k, "Gather", k) for k in turned.shapes
+    inserted, inputs = [node.name] if converted.gives else [], list(was.input)
+    moves = [("image_%d" % k, "Transpose", k) for k in converted.images] + [
+        ("shape_%d" % k, "Gather", k) for k in converted.shapes
     ]
     for name, op, k in moves:
         inputs[k] = scope + name + (graphs.output if op == "Transpose" else graphs.output and ":output:0")
@@ -149,7 +149,7 @@ def is_turned(graphs: Graphs, was: Any, now: Any) -> Explained | None:
         if not _moves_axes(graphs, was, scope + name, op, was.input[k], to):
             return None
     right = list(node.input) == inputs and _attributes(node) == _attributes(_channels_last(was, to))
-    if turned.gives:
+    if converted.gives:
         back = scope + "back"
         inserted += [back, back + "_axes"]
         source = node.name + (graphs.output and ":output:0")
@@ -177,15 +177,15 @@ def _moves_axes(graphs: Graphs, was: Any, name: str, op: str, source: str, axes:
 
 def _channels_last(node: Any, to: list[int]) -> Any:
     """A node with its attributes in the order of channels last."""
-    turned = type(node)()
-    turned.CopyFrom(node)
-    turned.attr["data_format"].s = channels.LAST[node.attr["data_format"].s]
+    converted = type(node)()
+    converted.CopyFrom(node)
+    converted.attr["data_format"].s = channels.LAST[node.attr["data_format"].s]
     for name in set(channels.BY_AXIS).intersection(node.attr):
-        turned.attr[name].list.i[:] = [node.attr[name].list.i[axis] for axis in to]
+        converted.attr[name].list.i[:] = [node.attr[name].list.i[axis] for axis in to]
     pads = list(_attr(node, channels.PADDINGS).list.i) if channels.PADDINGS in node.attr else []
     if pads:
-        turned.attr[channels.PADDINGS].list.i[:] = [pads[2 * axis + side] for axis in to for side in (0, 1)]
-    return turned
+        converted.attr[channels.PADDINGS].list.i[:] = [pads[2 * axis + side] for axis in to for side in (0, 1)]
+    return converted
 
 
 def is_named_kernel(graphs: Graphs, was: Any, now: Any) -> Explained | None:

@@ -172,7 +172,7 @@ def mark_nodes(
     Raises:
         PlanError: an override that this profile cannot express.
     """
-    made: Dict[Tuple[str, str], Mark] = {}
+    marks_by_kind: Dict[Tuple[str, str], Mark] = {}
     fed = {port.node for port in view.fed}
     marks: List[Mark] = []
     references: List[int] = []
@@ -187,7 +187,7 @@ def mark_nodes(
             op = node.layout.op
         else:
             op = node.op
-        mark = made.setdefault((op, kept.name if kept else ""), Mark(_list_of(table.entries.get(op)), kept))
+        mark = marks_by_kind.setdefault((op, kept.name if kept else ""), Mark(_list_of(table.entries.get(op)), kept))
         try:
             mark = _mark_requested(node, mark, _requested_dtype(overrides, node))
         except PlanError as problem:
