@@ -12,6 +12,7 @@ import npu_shim
 from npu_shim.options.entrances import plugin
 from npu_shim.options.ops.scopes import keep_dtype_scope
 from npu_shim.rewriter import collector
+from npu_shim.session.interception import interceptors
 from npu_shim.session.interception import patch as npu_session
 
 pytestmark = pytest.mark.usefixtures("patched")
@@ -133,6 +134,62 @@ def test_a_session_that_was_made_before_the_import(product, said):
         values = [session.run(z, {x: ROW}) for _ in range(2)]
     assert values == [2054.0, 2054.0]
     assert len(said("made before npu_bridge was imported")) == 1
+
+
+class TestUnpatched:
+    """After `unpatch`, what a config asks of NpuOptimizer is not done, and one line says so."""
+
+    @pytest.fixture
+    def deep(self):
+        """(feed, product) of a graph that is large enough for Grappler to hand it over."""
+        with tf.Graph().as_default():
+            x = tf.placeholder(tf.float32, [None, 4])
+            yield x, tf.reduce_max(tf.nn.relu(tf.matmul(tf.identity(x) + 0.0, tf.ones([4, 4])) * 1.0))
+
+    @pytest.fixture(params=["product", "deep"])
+    def graph(self, request):
+        return request.getfixturevalue(request.param)
+
+    @staticmethod
+    def ran(graph, **options):
+        x, y = graph
+        with tf.Session(graph=y.graph, config=sessions.config(**options)) as session:
+            return session.run(y, {x: ROW})
+
+    @pytest.mark.parametrize("mode", [MIX, "force_fp16", "allow_mix_precison"])
+    def test_a_config_that_names_it_runs_as_written_and_one_line_says_why(self, graph, said, mode):
+        assert self.ran(graph, precision_mode=MIX) == 2054.0
+        npu_shim.unpatch()
+        npu_shim.unpatch()
+        assert [self.ran(graph, precision_mode=mode) for _ in range(2)] == [2055.0, 2055.0]
+        assert len(said("npu_shim.unpatch() has taken that back")) == 1
+        assert not said("made before npu_bridge was imported")
+
+    def test_patch_brings_it_back(self, graph, said):
+        npu_shim.unpatch()
+        npu_shim.patch()
+        assert self.ran(graph, precision_mode=MIX) == 2054.0
+        with pytest.raises(tf.errors.InvalidArgumentError, match="did you mean 'allow_mix_precision'"):
+            self.ran(graph, precision_mode="allow_mix_precison")
+        assert not said("npu_shim.unpatch()")
+
+    def test_a_config_that_does_not_name_it_is_told_nothing(self, graph, said):
+        npu_shim.unpatch()
+        x, y = graph
+        for config in (None, tf.ConfigProto()):
+            with tf.Session(graph=y.graph, config=config) as session:
+                assert session.run(y, {x: ROW}) == 2055.0
+        assert not said("npu_shim")
+
+    def test_a_config_that_is_none_has_tensorflows_own_error(self):
+        npu_shim.unpatch()
+        with pytest.raises(TypeError, match=r"must be a tf\.ConfigProto"):
+            tf.Session(config={})
+
+    def test_a_process_that_was_never_patched_stays_so(self):
+        interceptors.restore()
+        npu_shim.unpatch()
+        assert not interceptors.is_replaced(interceptors.base_session(), "__init__")
 
 
 def test_a_session_of_a_server_in_this_process(product, said):

@@ -112,13 +112,18 @@ def is_replaced(cls: type, method: str) -> bool:
     return (cls, method) in _originals
 
 
+def restore_method(cls: type, method: str) -> None:
+    """Restores one method of a class; does nothing where it is not replaced."""
+    if (cls, method) in _originals:
+        setattr(cls, method, _originals.pop((cls, method)))
+
+
 def restore() -> None:
     """Restores every class's own methods; so nothing watches a session any more."""
     for session in list(_to_tell) if _originals else ():
         _tell_unwatched(session, "npu_shim.unpatch()")
-    while _originals:
-        (cls, method), original = _originals.popitem()
-        setattr(cls, method, original)
+    for cls, method in list(_originals):
+        restore_method(cls, method)
     del _on_adopt[:]
 
 

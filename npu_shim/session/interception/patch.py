@@ -36,6 +36,10 @@ from npu_shim.session.trial import recording
 
 LOG = logging.getLogger("npu_shim")
 MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
+UNPATCHED = (
+    "the session's config names NpuOptimizer, and npu_shim.unpatch() has taken that back: the session runs as it was "
+    "written, and its options are not even read; npu_shim.patch() brings NpuOptimizer back for sessions made after it"
+)
 SEEN = "_npu_shim_seen"  # attribute of the nodes of a graph that was answered for, see native/hook.cc
 _CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.INTERNAL}
 # what runs training steps in place of TensorFlow; it is in a layer above, and loaded on request
@@ -49,9 +53,10 @@ def activate() -> None:
 
     On an NPU each of these imports loads the plugin. A second call does nothing.
     """
-    base = interceptors.base_session()
-    if interceptors.is_replaced(base, "__init__"):
+    if _is_active():
         return
+    base = interceptors.base_session()
+    interceptors.restore_method(base, "__init__")  # `unpatch` has left one that only tells
     show_log()
     nan.keep()
     kept_gradients.follow()  # graphs may be imported with their scopes
@@ -77,11 +82,22 @@ def patch() -> None:
 def unpatch() -> None:
     """Reverts `patch`, `activate` and `npu_shim.enable`.
 
+    Sessions that are made from now on run as they are written; if a config names NpuOptimizer, one warning says so.
+
     Graphs of existing sessions are still rewritten, but no longer watched: an engine gives them the newest values of
     their variables, and they run their steps themselves from then on.
     """
     enabling.disable()
+    base = interceptors.base_session()
+    was_patched = interceptors.is_replaced(base, "__init__")
     interceptors.restore()
+    if was_patched:  # the hook would not do: it may not be built, and Grappler hands it no small graph
+        interceptors.replace(base, "__init__", functools.partial(_patch_init, _unpatched_init))
+
+
+def _is_active():
+    """Whether sessions whose config names NpuOptimizer go through it; `unpatch` leaves an `__init__` of its own."""
+    return interceptors.is_replaced(interceptors.base_session(), "_extend_graph")
 
 
 def is_patched() -> bool:
@@ -117,6 +133,12 @@ def _patch_extend_graph(original):
         return original(self)
 
     return extend
+
+
+def _unpatched_init(self, original, target, graph, config):
+    if isinstance(config, tf.ConfigProto) and config_proto.find_npu_optimizer(config) is not None:
+        lines.once(UNPATCHED)
+    original(self, target, graph, config=config)
 
 
 def _user_init(self, original, target, graph, config):
@@ -209,7 +231,7 @@ def _engine(values):
 
 
 def _adopt_session(session):
-    """Adopts a running session that was made before npu_bridge was imported: its next graphs are rewritten."""
+    """Adopts a running session that was made while nothing was patched: its next graphs are rewritten."""
     config = session._config
     if config is None or config_proto.find_npu_optimizer(config) is None:
         return
@@ -220,8 +242,8 @@ def _adopt_session(session):
     attaching.attach(session, options.values)
     recording.attach(session, options)
     lines.once(
-        "a session that asks for NpuOptimizer was made before npu_bridge was imported: graphs that it has run already "
-        "stay as they were written; import npu_bridge first"
+        "a session that asks for NpuOptimizer was made before npu_bridge was imported, or after npu_shim.unpatch(): "
+        "graphs that it has run already stay as they were written; import npu_bridge, or call npu_shim.patch(), first"
     )
 
 
@@ -241,8 +263,8 @@ def _on_missed_graph(config):
     proto = tf.ConfigProto.FromString(config)
     if config_proto.session_number(config_proto.find_npu_optimizer(proto)) is None:
         lines.once(
-            "a session that was made before npu_bridge was imported does not hand its graph to NpuOptimizer: it runs "
-            "as it was written"
+            "a session that was made before npu_bridge was imported, or after npu_shim.unpatch(), does not hand its "
+            "graph to NpuOptimizer: it runs as it was written" if _is_active() else UNPATCHED
         )
     elif tf.__version__.startswith("1."):
         # the only case that is known there; scripts that feed so run on the NPU, whose optimizer is no Grappler's
@@ -272,6 +294,9 @@ def _optimize(graph, config, item, feeds, fetches, preserved):
 def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     entry = config_proto.parsed_entry(config)
     number = config_proto.session_number(entry)
+    if number is None and not _is_active():  # Grappler hands over larger graphs even so
+        lines.once(UNPATCHED)
+        return None
     _reached.add(number)
     options = session_options.of_entry(entry)
     chosen = options.precision()
