@@ -52,24 +52,33 @@ def rewrite(
     Example:
         >>> rewritten, plan = npu_shim.rewrite(graph.as_graph_def(), ["loss:0"], precision_mode="allow_mix_precision")
     """
-    _check_arguments(graph_def, fetches=fetches, feeds=feeds)
+    _check_graph(graph_def)
+    fetches, feeds = _names("fetches", fetches), _names("feeds", feeds)
     values = table.of_keywords(options)
     chosen, watching = precision.resolve(values), passes.wanted(values)
     done = rewrite_graph(graph_def, feeds, fetches, chosen, device, watching=watching)
     return done.graph_def, done.plan
 
 
-def _check_arguments(graph_def: Any, **names: Any) -> None:
-    """Raises ConfigError for a tf.Graph or a MetaGraphDef instead of a GraphDef, for tensors instead of names."""
+def _check_graph(graph_def: Any) -> None:
+    """Raises ConfigError for a tf.Graph or a MetaGraphDef instead of a GraphDef."""
     if not isinstance(graph_def, tf.GraphDef):
         hint = {"Graph": ": give graph.as_graph_def()", "FuncGraph": ": give graph.as_graph_def()"}
         hint["MetaGraphDef"] = ": give its field graph_def"
         kind = type(graph_def).__name__
         raise ConfigError("graph_def is a %s, expected a tf.compat.v1.GraphDef%s" % (kind, hint.get(kind, "")))
-    for what, given in names.items():
-        if isinstance(given, str) or not all(isinstance(name, str) for name in given):
-            text = "%s is %s, expected a list of names of tensors or operations"
-            raise ConfigError(text % (what, shortened(repr(given))))
+
+
+def _names(what: str, given: Any) -> list[str]:
+    """Returns names as a list; raises ConfigError for one name, for tensors instead of names, for what is no list."""
+    try:
+        names = list(given)
+    except TypeError:  # None, a number, or a tensor, which has no rows while a graph is built
+        names = [given]
+    if isinstance(given, str) or not all(isinstance(name, str) for name in names):
+        text = "%s is %s, expected a list of names of tensors or operations"
+        raise ConfigError(text % (what, shortened(repr(given))))
+    return names
 
 
 def rewrite_graph(

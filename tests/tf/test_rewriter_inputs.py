@@ -83,11 +83,28 @@ def test_outputs_that_exist_are_none(fetches):
         (lambda graph: tf.MetaGraphDef(), ["loss"], [], "is a MetaGraphDef, .*field graph_def"),
         (lambda graph: graph.as_graph_def(), "loss", [], "fetches is 'loss', expected a list of names"),
         (lambda graph: graph.as_graph_def(), ["loss"], ["x", 3], r"feeds is \['x', 3\], expected a list of names"),
+        (lambda graph: graph.as_graph_def(), None, [], "fetches is None, expected a list of names"),
+        (lambda graph: graph.as_graph_def(), ["loss"], None, "feeds is None, expected a list of names"),
+        (lambda graph: graph.as_graph_def(), 3, [], "fetches is 3, expected a list of names"),
     ],
 )
 def test_what_is_no_graph_and_no_name_is_an_error(form, fetches, feeds, message):  # AttributeError
     with pytest.raises(ConfigError, match=message):
         npu_shim.rewrite(form(network()), fetches, feeds, **MIX)
+
+
+def test_a_tensor_in_place_of_names_is_an_error():
+    graph = network()
+    loss = graph.get_tensor_by_name("loss:0")
+    for fetches in (loss, [loss], loss.op):
+        with pytest.raises(ConfigError, match=r"fetches is .*loss.*, expected a list of names"):
+            npu_shim.rewrite(graph.as_graph_def(), fetches, **MIX)
+
+
+def test_names_that_can_be_read_once_are_taken():
+    graph_def = network().as_graph_def()
+    once, _ = npu_shim.rewrite(graph_def, iter(["loss"]), iter(["x"]), **MIX)
+    assert once == npu_shim.rewrite(graph_def, ["loss"], ["x"], **MIX)[0]
 
 
 @pytest.fixture
