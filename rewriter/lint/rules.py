@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 from ..graph.facts import Facts
 from ..planner.decisions import Plan
 from ..tables.dtypes import FLOAT16
-from . import divisions, scales, sums, updates, values
+from . import divisions, scales, segments, sums, updates, values
 from .seen import Seen, look
 
 Rule = Callable[[Seen], Iterator[str]]
@@ -16,6 +16,7 @@ RULES: Dict[str, Rule] = {
     "products": values.overflows,
     "exponentials": values.rounded_growth,
     "whole numbers": values.whole_numbers,
+    "segments": segments.empty_segments,
     "sums": sums.long_sums,
     "variances": sums.variances,
     "updates": updates.low_updates,

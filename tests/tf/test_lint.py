@@ -75,6 +75,21 @@ def averaged():
     return tf.assign_sub(moving, (moving - product()) * 0.5)
 
 
+def segments():
+    """Nothing belongs to segment 1."""
+    return tf.unsorted_segment_max(product(), [0, 2, 2, 3], 4)
+
+
+def low_segments():
+    return tf.unsorted_segment_min(product(), [0, 0, 2, -1], 3)
+
+
+def fed_segments():
+    """The data say that all rows belong to segment 0."""
+    y = product()
+    return tf.unsorted_segment_max(y, tf.argmax(y, 1), 4)
+
+
 # case -> (rule, what builds it, op types on the white-list, what is fed, the message)
 CASES = {
     "low epsilon": ("epsilons", low_epsilon, [], ZEROS, r"'truediv' \(op RealDiv\) divides .* 1e-08 .* zero: 'add'"),
@@ -84,6 +99,9 @@ CASES = {
     "sum": ("sums", total, ["Sum"], 4 * ONES, r"'Sum' \(op Sum\) adds 4096 elements in float16: terms .* infinity"),
     "variance": ("variances", variance, ["Mean", "SquaredDifference"], EYE, r"'moments/variance' .* is a variance"),
     "exponential": ("exponentials", grown, ["Exp"], ONES, r"'Exp' \(op Exp\) is computed in float16, .* above 11"),
+    "segments": ("segments", segments, [], ONES, r"'UnsortedSegmentMax' .* gets -65504, not -3.4e\+38 as in float32"),
+    "low segments": ("segments", low_segments, [], ONES, r"'UnsortedSegmentMin' .* gets 65504, not 3.4e\+38 as in"),
+    "fed segments": ("segments", fed_segments, [], ONES, r"'UnsortedSegmentMax' \(op .* without elements gets -65504"),
     "update": ("updates", updated, [], ONES, r"variable 'w' is updated by 'sub' \(op Sub\), .* \(times 0.0001\)"),
     "rate": ("updates", learned, [], ONES, r"variable 'w' is updated by 'mul_1' .* \(times 1e-05\): .* below 6e-08"),
     "average": ("updates", averaged, [], 1000.3 * ONES, r"variable 'moving' is updated by 'mul' .* \(times 0.5\)"),
@@ -149,6 +167,8 @@ def healthy():
     mean, spread = tf.nn.moments(y, [1], keepdims=True)
     yield (y - mean) * tf.rsqrt(spread + 1e-12)
     yield y + (1.0 - tf.cast(tf.constant([[1, 1, 0, 0]]), tf.float32)) * -10000.0
+    yield tf.unsorted_segment_max(y, [0, 1, 1, 2], 3)  # none is empty
+    yield tf.segment_max(y, [0, 1, 1, 3])
     nearest = y - tf.reduce_max(y, 1, keepdims=True)
     distant = tf.reduce_sum(tf.square(y), 1, keepdims=True) * -0.5
     yield [tf.matmul(tf.exp(value), EYE) for value in (nearest, -tf.square(y), distant * tf.ones([4, 4]))]
@@ -169,6 +189,17 @@ def test_silent_on_what_float16_holds(tmp_path):
     assert planned(graph_of(build), [], tmp_path)[1].warnings == ()
     short = graph_of(lambda: tf.reduce_sum(product()) + tf.reduce_mean(product()))
     assert planned(short, ["Sum", "Mean"], tmp_path)[1].warnings == ()
+
+
+@pytest.mark.parametrize("mode", ["allow_mix_precision_bf16", "allow_fp32_to_fp16", "force_fp32"])
+def test_segments_that_stay_as_they_are_are_no_finding(mode):
+    assert npu_shim.rewrite(graph_of(segments), ["out"], precision_mode=mode)[1].warnings == ()
+
+
+def test_several_segment_maxima_are_one_warning():
+    _, plan = npu_shim.rewrite(graph_of(lambda: segments() + segments()), ["out"], precision_mode="allow_mix_precision")
+    assert len(plan.warnings) == 1
+    assert "(op UnsortedSegmentMax) (and 1 more like it) is computed" in plan.warnings[0]
 
 
 @pytest.mark.parametrize("name", [
