@@ -5,12 +5,12 @@ feed, squares and exponentials that are rounded, and integers known to exceed 20
 """
 
 import functools
-from typing import Any, Iterator, Optional, Tuple
+from typing import Any, Iterator, Optional, Sequence, Tuple
 
 import numpy as np
 
 from ..graph.facts import Facts
-from ..graph.graph_view import GraphView, Port
+from ..graph.graph_view import GraphView, Node, Port
 from ..planner.casts import INTEGERS
 from ..tables.dtypes import FLOAT16, FLOAT32, INFINITE_FROM, ZERO_UP_TO
 from ..tables.dtypes import name as dtype_name
@@ -27,23 +27,44 @@ NOT_NEGATIVE = ("Square", "SquaredDifference", "Abs", "Exp", "Relu", "Softplus",
 # op -> the inputs whose elements its result has: all of them where the tuple is empty
 PARTS = {"Select": (1, 2), "SelectV2": (1, 2), "ConcatV2": (), "Pack": (), "PadV2": (0, 2), "Fill": (1,)}
 DEEP = 16  # ops that a rule looks through
+NAMED = 3  # readers of a constant that a warning names
 
 
 def lost_constants(seen: Seen) -> Iterator[str]:
-    """Constants that a cast to float16 turns into infinity or zero."""
+    """Constants that a cast to float16 turns into infinity or zero; TensorFlow makes one of equal ones."""
     guards = functools.lru_cache(maxsize=None)(lambda: {guard.position for guard in divisions.guards(seen)})
-    positions = seen.plan.view.positions()
-    for cast, reader in seen.down:
-        source = cast.source
+    # a tensor has a Cast for each device that reads it
+    tensors = {cast.source: cast.tensor for cast, _ in seen.down if cast.folded or _is_constant(seen, cast.source)}
+    for source, tensor in tensors.items():
         assert isinstance(source, Port)  # as `seen.down` has them
-        if not cast.folded and seen.node(source).op != "Const":
-            continue
         values = seen.evaluated(source)
         lost = _lost(values)
-        is_epsilon = lost and np.abs(values).max() <= ZERO_UP_TO and positions[reader.name] in guards()
-        if lost and not is_epsilon:  # those have a rule of their own
-            text = "constant '%s' has %s in float16, and '%s' (op %s) reads it; %s"
-            yield text % (cast.tensor, lost, reader.name, reader.op, WAY_OUT)
+        if not lost:
+            continue
+        readers = {*seen.rounded[source]}
+        if np.abs(values).max() <= ZERO_UP_TO:
+            readers -= guards()  # epsilons have a rule of their own
+        if readers:
+            told = _named([seen.plan.view.nodes[position] for position in readers])
+            yield "constant '%s' has %s in float16, and %s; %s" % (tensor, lost, told, WAY_OUT)
+
+
+def _is_constant(seen: Seen, source: object) -> bool:
+    return isinstance(source, Port) and seen.node(source).op == "Const"
+
+
+def _named(readers: Sequence[Node]) -> str:
+    """Says which nodes read something: the first by name, two others, and how many more."""
+    first, *others = ["'%s' (op %s)" % (node.name, node.op) for node in sorted(readers, key=lambda node: node.name)]
+    if not others:
+        return "%s reads it" % first
+    shown = others[: NAMED - 1]
+    if len(others) > len(shown):
+        shown.append("%d more" % (len(others) - len(shown)))
+    *front, last = shown
+    if not front:
+        return "%s reads it, as does %s" % (first, last)
+    return "%s reads it, as do %s and %s" % (first, ", ".join(front), last)
 
 
 def _lost(values: Any) -> str:

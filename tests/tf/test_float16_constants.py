@@ -1,9 +1,11 @@
 """Constants that float16 cannot hold are named before they do harm."""
 
+import logging
 import re
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -32,6 +34,51 @@ def test_lost_constants_are_named_with_their_reader_and_the_way_out(case):
     assert re.search(message, warning)
     assert "op %s" % ("Mul" if case in ("scale", "one of many") else "AddV2") in warning
     assert "keep_dtype_scope" in warning
+
+
+# number of readers -> who they are; the names follow the alphabet, not the order in the graph
+READERS = {
+    1: "and 'r0' (op AddV2) reads it; ",
+    2: "and 'r0' (op AddV2) reads it, as does 'r1' (op AddV2); ",
+    3: "and 'r0' (op AddV2) reads it, as do 'r1' (op AddV2) and 'r2' (op AddV2); ",
+    4: "and 'r0' (op AddV2) reads it, as do 'r1' (op AddV2), 'r2' (op AddV2) and 1 more; ",
+    7: "and 'r0' (op AddV2) reads it, as do 'r1' (op AddV2), 'r2' (op AddV2) and 4 more; ",
+}
+
+
+@pytest.mark.parametrize("count", READERS)
+def test_all_readers_of_a_lost_constant_are_counted(count):
+    """One that is kept in float32 alone leaves the others to compute with infinity."""
+
+    def build(y):
+        c = tf.constant(-1e9, name="c")
+        return tf.add_n([tf.raw_ops.AddV2(x=y, y=c, name="r%d" % n) for n in reversed(range(count))])
+
+    [warning] = warnings(build)
+    assert "constant 'c' has -1e+09, which becomes infinity in float16, " + READERS[count] in warning
+
+
+def test_equal_constants_that_a_session_merges_have_the_readers_of_all(patched, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("npu_shim"), "propagate", True)
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [4, 4])
+        y = tf.matmul(x, x)
+        masked = [tf.reduce_max(tf.add(y * n, tf.constant(-1e9), name="masked%d" % n)) for n in range(1, 4)]
+        with tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
+            session.run(masked, {x: np.eye(4)})
+    [warning] = [text for text in caplog.messages if "which becomes infinity" in text]
+    assert all("'masked%d' (op Add" % n in warning for n in range(1, 4))
+
+
+def test_an_epsilon_is_named_for_those_readers_that_are_no_guards():
+    def build(y):
+        c = tf.constant(1e-8, name="c")
+        return [1.0 / (tf.nn.relu(y) + c), tf.raw_ops.Mul(x=y, y=c, name="other")]
+
+    texts = warnings(lambda y: tf.add_n(build(y)))
+    [warning] = [text for text in texts if "constant 'c' has 1e-08, which becomes zero" in text]
+    assert "and 'other' (op Mul) reads it; " in warning
+    assert len(texts) == 2
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -65504.0, 6e-8, np.inf, -np.inf, np.nan])
