@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options import passes, precision, table
-from npu_shim.options.ops import kernel_tables
+from npu_shim.options.ops import customize, kernel_tables
 from npu_shim.options.passes import NOBODY, Watching
 from npu_shim.options.reports import pages
 from npu_shim.rewriter.errors import ConfigError, nearest, shortened
@@ -109,7 +109,7 @@ def rewrite_graph(
 
     def unmatched(view):
         counts = Counter(node.op for node in view.nodes)
-        return chosen.unmatched_in(counts) + _unknown_nodes(chosen, view, built)
+        return chosen.unmatched_in(counts) + _unknown_nodes(chosen, view, built) + _surplus(chosen, view, built)
 
     folded = _folded(chosen, graph_def, built)
     asked = Asked(
@@ -176,6 +176,16 @@ def _unknown_nodes(chosen, view, built):
     missing = [name for name in missing if not _of_another_run(name, run, built)]
     texts = ("customize_dtypes: no node '%s' in the graph%s" % (name, nearest(name, names)) for name in missing)
     return tuple(map(shortened, texts))
+
+
+def _surplus(chosen, view, built):
+    """Returns the lines of `customize.surplus` for the nodes that still have the op that they were built with."""
+    if chosen.customized is None or not chosen.customized.by_name:
+        return ()
+    asked = chosen.customized.by_name
+    nodes = [node for node in view.nodes if node.name in asked and built.get(node.name, node.op) == node.op]
+    counted = ((node.name, node.op, len(node.layout.inputs), len(node.layout.outputs)) for node in nodes)
+    return tuple(shortened(text) for row in counted for text in customize.surplus(chosen.customized, *row))
 
 
 def _of_another_run(name, run, built):

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -140,6 +141,40 @@ def test_a_session_calls_no_name_wrong_that_another_fetch_needs(patched, logged,
         session.run("a:0", {"x:0": [[1, 0], [0, 1]]})
         session.run("b:0", {"x:0": [[1, 0], [0, 1]]})
     assert logged() == [TYPO]
+
+
+COUNTS = {  # line of customize_dtypes -> (what is reported, whether the product is in float32)
+    "a::InputDtype:float32,float32,float32": ("'InputDtype:float32,float32,float32' has 3 .* 2 inputs;", True),
+    "a::OutputDtype:float32,float32": ("'OutputDtype:float32,float32' has 2 dtypes, and 'a' .* has 1 output;", True),
+    "a::InputDtype:,,float32": ("'InputDtype:,,float32' has 3 dtypes, and 'a' .* has 2 inputs;", False),
+    "a::InputDtype:float32,float32,OutputDtype:float32": ("", True),
+    "a::InputDtype:float32": ("", True),  # fewer are unspecified; one type attribute has them all
+    "a::InputDtype:float32,,,OutputDtype:": ("", True),
+    "OpType::MatMulV2:InputDtype:float32,float32,float32,OutputDtype:float32": ("", True),  # Ascend's has a bias
+}
+
+
+@pytest.mark.parametrize("line", COUNTS)
+def test_more_dtypes_than_a_node_has_are_reported(line, tmp_path):
+    path = tmp_path / "customized"
+    path.write_text("# a comment\n%s\n" % line)
+    _, plan = npu_shim.rewrite(products().as_graph_def(), ["a:0"], ["x:0"], customize_dtypes=str(path), **MIX)
+    message, is_float32 = COUNTS[line]
+    assert {d.becomes for d in plan.decisions() if d.node == "a"} == {1 if is_float32 else 19}
+    assert len(plan.unmatched) == bool(message)
+    for text in plan.unmatched:
+        assert re.search(message, text), text
+        assert re.match("customize_dtypes: file '.*customized', line 2: .* 'a' .op MatMul. has", text), text
+
+
+def test_more_dtypes_than_a_node_has_are_told_in_a_session(patched, logged, tmp_path):
+    path = tmp_path / "customized"
+    path.write_text("b::InputDtype:float32,float32,float16\n")
+    config = sessions.config(precision_mode="allow_mix_precision", customize_dtypes=str(path))
+    with tf.Session(graph=products(), config=config) as session:
+        session.run("b:0", {"x:0": [[1, 0], [0, 1]]})
+    [text] = logged()
+    assert "line 1: 'InputDtype:float32,float32,float16' has 3 dtypes, and 'b' (op MatMul) has 2 inputs; what" in text
 
 
 @pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1 compiles no step as a whole")

@@ -33,7 +33,8 @@ class Custom:
     """The dtypes that a line requests of an op: TensorFlow's names by input and output number, None for unspecified.
 
     If there are fewer entries than inputs or outputs, the rest is unspecified. There may also be more: Ascend's
-    MatMulV2 has a third input that TensorFlow's MatMul lacks.
+    MatMulV2 has a third input that TensorFlow's MatMul lacks. So it is in the original, which passes over both without
+    a word; see `surplus`.
     """
 
     inputs: Dtypes
@@ -180,3 +181,27 @@ def _warn_repeated(line: _Line, names: Tuple[str, ...], into: Mapping[str, Custo
         ops = ", ".join(name for name in names if name in into and into[name].line == first)
         where = "%s: file '%s', line %d: %s" % (OPTION, path, line.custom.line, ops)
         yield "%s has its dtypes from line %d already; the first counts" % (where, first)
+
+
+def surplus(customized: Customized, name: str, op: str, inputs: int, outputs: int) -> Iterator[str]:
+    """Yields a line for the inputs, and one for the outputs, of which a request for a node has more than there are.
+
+    A request for an op type may have more, for the inputs that Ascend's op has and TensorFlow's lacks.
+
+    Args:
+        customized: the file; it has a request for the node by its name.
+        name: the node's.
+        op: its TensorFlow op type.
+        inputs: how many it has.
+        outputs: the same.
+    """
+    custom = customized.by_name[name]
+    if custom in customized.by_op.values():  # of a node that stands for one of that type
+        return
+    for word, asked, count in ((INPUTS, custom.inputs, inputs), (OUTPUTS, custom.outputs, outputs)):
+        if any(asked[count:]):
+            where = "%s: file '%s', line %d" % (OPTION, customized.path, custom.line)
+            words = word + ",".join(dtype or "" for dtype in asked)
+            what = "input" if word == INPUTS else "output"
+            text = "%s: '%s' has %d dtypes, and '%s' (op %s) has %d %s%s; what is beyond asks for nothing"
+            yield text % (where, words, len(asked), name, op, count, what, "" if count == 1 else "s")
