@@ -7,7 +7,7 @@ from typing import Any, Callable, ContextManager, Iterable, Iterator
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.managers.graph_ops import control_flow_v1, state_here
+from npu_shim.loss_scale.managers.graph_ops import control_flow_v1, outer_graph, state_here
 from npu_shim.rewriter.errors import ConfigError
 
 # where the optimizers of TensorFlow and of the BERT scripts keep their learning rate, tensors before numbers
@@ -130,7 +130,12 @@ def names_as_outside(outer: str | None = None) -> Iterator[Callable[[], ContextM
             finally:
                 branch.pop()
 
-    with tf.variable_creator_scope(creator):
+    with contextlib.ExitStack() as scopes:
+        scopes.enter_context(tf.variable_creator_scope(creator))
+        if outer_graph() not in (None, tf.get_default_graph()):
+            # out of a function, init_scope takes the wrapped optimizer to a graph that has creators of its own
+            with tf.init_scope():
+                scopes.enter_context(tf.variable_creator_scope(creator))
         yield inside
 
 
