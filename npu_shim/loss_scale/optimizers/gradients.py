@@ -10,6 +10,7 @@ from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 
 # its reciprocal is a normal float32; that of 2**127 is flushed to zero, and all gradients with it
 LARGEST = 2.0**126
+NARROW = (tf.float16, tf.bfloat16)
 
 
 def as_factor(scale: Any) -> tf.Tensor:
@@ -39,6 +40,47 @@ def scale_loss(loss: Any, scale: Any) -> Any:
         loss = tf.convert_to_tensor(loss)
         wide = tf.float64 if loss.dtype.base_dtype == tf.float64 else tf.float32
         return tf.cast(loss, wide) * tf.cast(scale, wide)
+
+
+def widened(grad_loss: Any) -> Any:
+    """Returns the gradient of a loss as that of its `scale_loss`: 16 bits in float32, all else as it is.
+
+    Args:
+        grad_loss: Tensor, IndexedSlices, array, number or None.
+    """
+    dtype = getattr(grad_loss, "dtype", None)
+    if dtype is None or tf.as_dtype(dtype).base_dtype not in NARROW:
+        return grad_loss
+    with keep_dtype(), tf.name_scope("scale_loss"):
+        return _cast(grad_loss, tf.float32)
+
+
+def weighted(losses: Any, starts: Sequence[Any]) -> tf.Tensor:
+    """Returns the scalar whose gradients are those of several losses with an incoming gradient each.
+
+    `scale_loss` makes one tensor of a list, which cannot be given a list of gradients.
+
+    Args:
+        losses: float tensor, or a list of such, of any shapes.
+        starts: list of their incoming gradients: float tensors of the losses' shapes, or None for ones.
+
+    Returns:
+        float32 scalar, float64 where a loss is.
+
+    Raises:
+        ValueError: there is not one gradient for each loss, as from tf.gradients.
+    """
+    losses = list(losses) if isinstance(losses, (list, tuple)) else [losses]
+    if len(losses) != len(starts):
+        raise ValueError("npu_shim: grad_loss has %d gradients for %d losses" % (len(starts), len(losses)))
+    with keep_dtype(), tf.name_scope("scale_loss"):
+        losses = [tf.convert_to_tensor(loss) for loss in losses]
+        wide = tf.float64 if any(loss.dtype.base_dtype == tf.float64 for loss in losses) else tf.float32
+        parts = [
+            tf.cast(loss, wide) if start is None else tf.cast(loss, wide) * tf.stop_gradient(tf.cast(start, wide))
+            for loss, start in zip(losses, starts)
+        ]
+        return tf.add_n([tf.reduce_sum(part) for part in parts])
 
 
 def unscale(grads_and_vars: Iterable[tuple[Any, Any]], scale: Any) -> list[tuple[Any, Any]]:

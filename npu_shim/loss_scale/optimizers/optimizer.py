@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.managers.graph_ops import control_flow_v1, outer_graph, publish_flag, state_here
 from npu_shim.loss_scale.optimizers import update_ops
-from npu_shim.loss_scale.optimizers.gradients import as_factor, scale_loss, unscale
+from npu_shim.loss_scale.optimizers.gradients import as_factor, scale_loss, unscale, weighted, widened
 from npu_shim.loss_scale.optimizers.inner import (
     SlotsOfInner,
     keep_hyperparameters,
@@ -98,21 +98,26 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
             gate_gradients: as in tf.train.Optimizer.
             aggregation_method: as in tf.train.Optimizer.
             colocate_gradients_with_ops: as in tf.train.Optimizer.
-            grad_loss: as in tf.train.Optimizer.
+            grad_loss: as in tf.train.Optimizer; for a list of losses, a list of Tensor or None.
 
         Returns:
             list of (gradient, variable); a gradient has its variable's dtype, is None where there is none and
             IndexedSlices where it is sparse.
         """
         scale = as_factor(self._loss_scale_manager.get_loss_scale())
-        scaled = (lambda: scale_loss(loss(), scale)) if callable(loss) else scale_loss(loss, scale)
+        starts = grad_loss if isinstance(grad_loss, (list, tuple)) else None
+
+        def scaled_loss():
+            unscaled = loss() if callable(loss) else loss
+            return scale_loss(unscaled if starts is None else weighted(unscaled, starts), scale)
+
         pairs = self._opt.compute_gradients(
-            scaled,
+            scaled_loss if callable(loss) else scaled_loss(),
             var_list=var_list,
             gate_gradients=gate_gradients,
             aggregation_method=aggregation_method,
             colocate_gradients_with_ops=colocate_gradients_with_ops,
-            grad_loss=grad_loss,
+            grad_loss=None if starts is not None else widened(grad_loss),
         )
         unscaled = unscale(pairs, scale)
         if outer_graph() is None:

@@ -11,9 +11,8 @@ from typing import Any, Union
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.loss_scale.optimizers.gradients import NARROW
 from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
-
-NARROW = (tf.float16, tf.bfloat16)
 
 
 @dataclasses.dataclass(frozen=True)
