@@ -218,6 +218,89 @@ def test_a_saver_that_is_given_the_scale_keeps_it(tmp_path):
     assert scales == [[START / 2], [START / 4]]
 
 
+SAVERS = {
+    "of all": lambda: tf.train.Saver(tf.global_variables() + automatic.variables()),
+    "of the scale": lambda: tf.train.Saver(automatic.variables()),
+    "by name": lambda: tf.train.Saver({variable.op.name: variable for variable in automatic.variables()}),
+}
+
+
+@pytest.mark.parametrize("scale", ["auto", 1024])
+@pytest.mark.parametrize("kind", sorted(SAVERS))
+def test_a_saver_that_is_given_the_scale_saves_its_start_before_the_first_step(tmp_path, kind, scale):
+    automatic.install(scale)
+
+    def build():
+        x, loss = model(True)
+        tf.train.get_or_create_global_step()
+        return x, minimized(OPTIMIZERS["adam"], loss), SAVERS[kind]()
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        x, train, saver = build()
+        scale_of = tf.get_collection("npu_shim/loss_scale")
+        start = session.run(scale_of)
+        session.run(tf.global_variables_initializer())
+        path = saver.save(session, str(tmp_path / "start"))
+        saved = {name.split("/")[-1]: tf.train.load_variable(path, name) for name, _ in tf.train.list_variables(path)}
+        assert saved.get("loss_scale", START) == START
+        assert not np.any(saved.get("good_steps", 0))
+        assert not np.any(saved.get("loss_scale_steps", 0))
+        assert not len(session.run(tf.report_uninitialized_variables()))
+        for batch in (np.full([3, 4], np.inf), np.ones([3, 4])):
+            session.run(train, {x: batch})
+        moved = {variable.op.name: session.run(variable) for variable in automatic.variables()}
+        kept = {name.split("/")[-1]: value for name, value in moved.items()}
+        assert kept["loss_scale_steps"].tolist() == [2, 1, 0]
+        assert kept.get("good_steps", 1) == 1
+        assert kept.get("loss_scale", START / 2) == START / 2
+        later = saver.save(session, str(tmp_path / "later"))
+    with tf.Graph().as_default(), tf.Session() as session:
+        x, train, saver = build()
+        session.run(tf.global_variables_initializer())
+        for source, expected in ((later, start[0] if scale != "auto" else START / 2), (path, start[0])):
+            saver.restore(session, source)
+            assert session.run(tf.get_collection("npu_shim/loss_scale")) == [expected]
+        session.run(train, {x: np.ones([3, 4])})
+
+
+def test_each_scale_reads_as_its_start_before_its_first_step():
+    automatic.install()
+    with tf.Graph().as_default(), tf.Session() as session:
+        x, loss = model(True)
+        tf.train.get_or_create_global_step()
+        train = minimized(OPTIMIZERS["adam"], loss)
+        minimized(OPTIMIZERS["sgd"], tf.reduce_sum(tf.square(tf.get_variable("other", initializer=1.0))))
+        variables = {variable.op.name: variable for variable in automatic.variables()}
+        assert automatic.variables() == list(variables.values())
+        session.run(tf.global_variables_initializer())
+        session.run(train, {x: np.full([3, 4], np.inf)})
+        values = session.run(variables)
+    assert sorted(value for name, value in values.items() if "_scale/loss_scale" in name and not np.ndim(value)) == [
+        START / 2,
+        START,
+    ]
+    assert sorted(value.tolist() for value in values.values() if np.ndim(value)) == [[0, 0, 0], [1, 1, 0]]
+
+
+def test_a_script_that_does_not_ask_for_the_scale_has_no_op_for_it():
+    automatic.install()
+    with tf.Graph().as_default() as graph:
+        _, loss = model(True)
+        tf.train.get_or_create_global_step()
+        minimized(OPTIMIZERS["adam"], loss)
+        tf.train.Saver()
+        before = [op.name for op in graph.get_operations()]
+        kept = tf.global_variables(), tf.local_variables()
+        assert not any("npu_shim_loss_scale/start" in name for name in before)
+        automatic.variables()
+        added = [op.name for op in graph.get_operations()][len(before) :]
+        assert added
+        assert all(name.startswith("npu_shim_loss_scale/") for name in added)
+        assert (tf.global_variables(), tf.local_variables()) == kept
+        graph.finalize()
+        assert automatic.variables()
+
+
 @pytest.mark.parametrize("wrong", ["Auto", "dynamic", 0.5, -1.0, float("nan"), float("inf"), True, [8.0]])
 def test_a_wrong_scale_is_an_error_in_the_user_s_words(wrong):
     with pytest.raises(ConfigError, match=r"loss_scale is .*, expected 'auto', 'off' or a number of at least 1"):

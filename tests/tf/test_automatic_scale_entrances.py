@@ -167,6 +167,25 @@ def test_a_monitored_session_is_ready_and_resumes(tmp_path):
     assert np.isfinite(w).all()
 
 
+def test_a_monitored_session_keeps_the_scale_where_its_saver_is_given_it(tmp_path):
+    """Its hook saves before the first step."""
+    automatic.install()
+    scales = []
+    for x in (np.inf, np.inf):
+        with tf.Graph().as_default():
+            step = tf.train.get_or_create_global_step()
+            w = tf.get_variable("w", initializer=GOOD, use_resource=False)
+            fed = tf.placeholder(tf.float32, [])
+            train = tf.train.AdamOptimizer(0.1).minimize(tf.reduce_sum(tf.square(w)) * fed, step)
+            saver = tf.train.Saver(tf.global_variables() + automatic.variables())
+            arguments = {"scaffold": tf.train.Scaffold(saver=saver), "log_step_count_steps": None}
+            with tf.train.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), **arguments) as session:
+                session.run(train, {fed: x})
+                session.run(train, {fed: 1.0})
+                scales += session.run(tf.get_collection("npu_shim/loss_scale"))
+    assert scales == [START / 2, START / 4]
+
+
 @pytest.mark.skipif(not tf.__version__.startswith("1."), reason="needs TensorFlow 1.15's own tf.contrib")
 @pytest.mark.parametrize("name", ["MomentumOptimizer", "AdamOptimizer"])
 def test_contrib_s_second_kind_of_optimizer(name):

@@ -61,7 +61,7 @@ def variables(graph: Any = None) -> list[Any]:
     """Returns the variables of a graph's automatic loss scales, for a Saver that is to keep them.
 
     For example `tf.train.Saver(tf.global_variables() + automatic.variables())`. No other Saver has them. They need no
-    initialization: before the first step, the scale reads as its start.
+    initialization: before the first step they read, and are saved, as their start.
 
     Args:
         graph: tf.Graph; None is the default graph.

@@ -10,7 +10,7 @@ from npu_shim.loss_scale.automatic.calls import SCOPE, registry_of
 from npu_shim.loss_scale.managers import schedule
 from npu_shim.loss_scale.managers.graph_ops import outer_graph
 from npu_shim.loss_scale.managers.managers import FixedLossScaleManager, ScheduledLossScaleManager
-from npu_shim.loss_scale.steps.counters import SKIPPED, StepCounters
+from npu_shim.loss_scale.steps.counters import SKIPPED, StepCounters, initialize_once
 from npu_shim.options.collected import LOSS_SCALE, SKIPPED_STEPS
 from npu_shim.options.entrances import forced
 
@@ -42,8 +42,34 @@ def variables(graph: tf.Graph | None = None) -> list[Any]:
     """Returns the variables of a graph's scales and counters."""
     with (graph or tf.get_default_graph()).as_default():
         managers = registry_of(tf.get_default_graph()).managers
-        kept = [manager.variables() for manager in managers if hasattr(manager, "variables")]
-        return [variable for held in kept for variable in held.values()] + [m.counters.variable for m in managers]
+        if not tf.get_default_graph().finalized:
+            for manager in managers:
+                _start_at_a_read(manager)
+        return [v for manager in managers for v in _scale_of(manager)] + [m.counters.variable for m in managers]
+
+
+def _scale_of(manager):
+    return list(manager.variables().values()) if hasattr(manager, "variables") else []
+
+
+def _start_at_a_read(manager):
+    """Lets a Saver, or a session, read a scale's variables before the first step: a read first writes their start.
+
+    A Saver takes no other op than the read that a variable keeps for it. The ops are made here, so a script that does
+    not ask for the variables has none of them.
+    """
+    if hasattr(manager, "starts"):
+        return
+    # a step that finds the scale written reads the others too, so it is the last
+    variables = [manager.counters.variable, *reversed(_scale_of(manager))]
+    with tf.init_scope(), tf.name_scope(SCOPE + "start/"):
+        manager.starts = []
+        for variable in variables:
+            with tf.control_dependencies(manager.starts[-1:]):
+                manager.starts.append(initialize_once(variable))
+        with tf.control_dependencies(manager.starts[-1:]):
+            for variable in variables:
+                variable._graph_element = variable.value()
 
 
 class HiddenLossScaleManager(ScheduledLossScaleManager):

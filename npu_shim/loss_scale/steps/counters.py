@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Any, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -39,7 +39,7 @@ class StepCounters:
             if tf.executing_eagerly():
                 self._now = None
                 return
-            self.variable._initializer_op = _once(self.variable)
+            self.variable._initializer_op = initialize_once(self.variable)
             self._now = self._read()
 
     def __getitem__(self, which):
@@ -70,7 +70,7 @@ class StepCounters:
         )
 
 
-def _once(variable):
+def initialize_once(variable: Any) -> tf.Operation:
     """Returns an op that initializes a variable unless it already has a value."""
     start = variable.initial_value
     return tf.group(
