@@ -52,7 +52,8 @@ class Tie(NamedTuple):
     Attributes:
         members: the slots, sorted.
         feeders: the data inputs that decide it. Writers into gradient arrays are none: they follow the array's dtype.
-        adders: positions of the ops that only add to a loop variable, whose small addends low precision would lose.
+        adders: positions of the ops that only add to a loop variable, whose small addends low precision would lose, and
+            of those that hand the sum on.
         unchanged: whether it is a loop variable that goes round as it came in, such as a weight that the body reads.
         gradients: positions of the members that work on a gradient array of a TensorArray.
     """
@@ -82,7 +83,7 @@ def _loop_variables(view: GraphView) -> Iterable[Tie]:
         paths = [_path(view, nodes[p].inputs[0]) for p in around if nodes[p].op in NEXT]
         unchanged = all(path[-1] == position for path in paths)
         members = {position, *around, *switches.get(position, ()), *(p for path in paths if unchanged for p in path)}
-        adders = tuple(path[-1] for path in paths if _adds_to(view, path[-1], position))
+        adders = tuple(p for path in paths if _adds_to(view, path[-1], position) for p in path)
         yield Tie(tuple((p, 0) for p in sorted(members)), tuple((p, 0) for p in around), adders, unchanged)
 
 

@@ -87,6 +87,7 @@ def test_what_becomes_low(text):
 FORCED = {
     # float16 adds nothing to 2048: what counts, what compares the count, and what hands it on stay float32
     loop("w", "i:Identity(s:1) b:Add(i,w) k:Equal(m,w) y:Exp(o)", "b"): "y:h | o>h(y)",
+    loop("w", "i:Identity(s:1) b:Add(i,w) j:Identity(b)", "j"): " | ",
     loop("w", "b:MatMul(s:1,w) k:Relu(m)", "b"): "b:h e:h k:h m:h n:h o:h s:h | w>h(b,e)",
     # what is computed of a count is not the count
     loop("w", "b:Add(s:1,w) k:Mul(s:1,w)", "b"): "k:h | s:1>h(k) w>h(k)",
