@@ -19,6 +19,7 @@ NodeSlot = Tuple[int, int]  # node position, position of the slot in its layout
 
 NEXT = frozenset({"NextIteration"})
 INTO_BODY = frozenset({"Identity", "Switch"})  # ops between a loop's Merge and what its body reads
+HANDS_ON = INTO_BODY | NEXT | {"Enter", "Merge"}
 ADDS = frozenset({"Add", "AddV2", "AddN", "Sub"})
 COMPARES = frozenset({"Less", "LessEqual", "Greater", "GreaterEqual", "Equal", "NotEqual"})
 # ops that hand a container's handle on
@@ -67,7 +68,7 @@ class Tie(NamedTuple):
 
 def find_ties(view: GraphView) -> Tuple[Tie, ...]:
     """Finds all ties of a graph; container ops whose container is made elsewhere are in none."""
-    return (*_loop_variables(view), *containers(view), *_lists(view))
+    return (*_joined(view, _loop_variables(view)), *containers(view), *_lists(view))
 
 
 def _loop_variables(view: GraphView) -> Iterable[Tie]:
@@ -85,6 +86,37 @@ def _loop_variables(view: GraphView) -> Iterable[Tie]:
         members = {position, *around, *switches.get(position, ()), *(p for path in paths if unchanged for p in path)}
         adders = tuple(p for path in paths if _adds_to(view, path[-1], position) for p in path)
         yield Tie(tuple((p, 0) for p in sorted(members)), tuple((p, 0) for p in around), adders, unchanged)
+
+
+def _joined(view: GraphView, ties: Iterable[Tie]) -> Iterable[Tie]:
+    """Joins loop variables that have an op in common, as where TensorFlow has made one of two equal NextIterations.
+
+    No Cast may stand between a NextIteration and its Merge, so both have one dtype.
+    """
+    groups: Dict[NodeSlot, List[Tie]] = {}
+    for tie in ties:
+        sharing = {id(groups[member]): groups[member] for member in tie.members if member in groups}
+        group = [tie, *(other for others in sharing.values() for other in others)]
+        groups.update(dict.fromkeys((member for other in group for member in other.members), group))
+    for group in {id(group): group for group in groups.values()}.values():
+        if len(group) == 1:
+            yield group[0]
+            continue
+        members = sorted({member for tie in group for member in tie.members})
+        feeders = _by_name(view, {feeder for tie in group for feeder in tie.feeders})
+        adders = tuple(sorted({position for tie in group for position in tie.adders}))
+        yield Tie(tuple(members), feeders, adders, all(tie.unchanged for tie in group))
+
+
+def limits(view: GraphView, comparisons: Iterable[int]) -> List[int]:
+    """Positions of the ops that hand on what some comparisons compare, back to what gives it."""
+    handing: List[int] = []
+    pending = [port.node for position in comparisons for port in view.nodes[position].inputs]
+    for position in pending:  # grows while it is read
+        if view.nodes[position].op in HANDS_ON and position not in handing:
+            handing.append(position)
+            pending += [port.node for port in view.nodes[position].inputs]
+    return handing
 
 
 def readers(view: GraphView, tie: Tie) -> List[int]:

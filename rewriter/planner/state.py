@@ -8,7 +8,7 @@ from ..graph.facts import NO_FACTS, Facts
 from ..graph.graph_view import GraphView, Node
 from ..graph.kernel_table import KernelTable
 from ..graph.references import readings
-from ..graph.ties import Tie, find_ties, readers
+from ..graph.ties import COMPARES, Tie, find_ties, limits, readers
 from ..tables.dtypes import FLOAT32, FLOATS
 from ..tables.op_table import OpTable
 from ..tables.policy import Action, PrecisionPolicy
@@ -132,13 +132,14 @@ def lowered(state: State, dtype: int) -> int:
 
 
 def _counting(view: GraphView, ties: Sequence[Tie]) -> Dict[int, Reason]:
-    """The ops that add to loop variables, compare these or hand them on, where the mode lowers what it can.
+    """The ops that add to loop variables, compare these or hand on what is compared, where the mode lowers what it can.
 
     In float16 a counter stops at 2048, and a loop that waits for more never ends.
     """
     counters = [tie for tie in ties if tie.adders]
-    counting = (position for tie in counters for position in (*tie.adders, *readers(view, tie)))
-    return dict.fromkeys(counting, Reason.LOOP_ADDS)
+    counting = {position for tie in counters for position in (*tie.adders, *readers(view, tie))}
+    comparisons = [position for position in counting if view.nodes[position].op in COMPARES]
+    return dict.fromkeys([*counting, *limits(view, comparisons)], Reason.LOOP_ADDS)
 
 
 def _first_outcome(view: GraphView, tie: Tie, policy: PrecisionPolicy) -> Outcome:

@@ -89,9 +89,26 @@ FORCED = {
     loop("w", "i:Identity(s:1) b:Add(i,w) k:Equal(m,w) y:Exp(o)", "b"): "y:h | o>h(y)",
     loop("w", "i:Identity(s:1) b:Add(i,w) j:Identity(b)", "j"): " | ",
     loop("w", "b:MatMul(s:1,w) k:Relu(m)", "b"): "b:h e:h k:h m:h n:h o:h s:h | w>h(b,e)",
+    # what bounds it, carried by the loop
+    "l:Const f:Enter(l) q:Merge(f,t) v:Switch(q,p) g:Identity(v:1) t:NextIteration(g) " +
+    loop("w", "i:Identity(s:1) b:Add(i,w) k:Less@f(m,q) y:Relu(w)", "b"): "y:h | w>h(y)",
     # what is computed of a count is not the count
     loop("w", "b:Add(s:1,w) k:Mul(s:1,w)", "b"): "k:h | s:1>h(k) w>h(k)",
 }
+
+
+SHARED = BEGIN + (
+    "e:Enter(w) m:Merge(e,n) s:Switch(m,p) e2:Enter(w) m2:Merge(e2,n) s2:Switch(m2,p) b:Add(s:1,w) "
+    "n:NextIteration(b) o:Exit(s2)"
+)
+
+
+@pytest.mark.parametrize("mode", [MIX, FORCE])
+def test_loop_variables_with_one_next_value_have_one_dtype(mode):
+    """TensorFlow makes one of two equal NextIterations, and sorts no graph with a Cast behind one."""
+    done = planned(SHARED, mode)
+    assert {d.becomes for d in done.decisions() if d.node in ("e", "m", "s", "e2", "m2", "s2", "n")} == {graphs.F}
+    assert not [cast for cast in done.casts if cast.tensor == "n"]
 
 
 @pytest.mark.parametrize("text", FORCED)

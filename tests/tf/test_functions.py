@@ -122,6 +122,17 @@ def test_every_matrix_product_is_low_wherever_it_is(build, mode):
     assert done.dtypes("MatMul", "BatchMatMulV2") == {HALF}
 
 
+def counted(x):
+    """What a loop with a float counter gives, by the loop's own name."""
+    results = tf.while_loop(lambda t, _: t < 5.0, lambda t, h: (t + 1.0, tf.matmul(h, h)), [0.0, x / 8])
+    return [result.op.inputs[0] for result in results]
+
+
+@pytest.mark.parametrize("mode", ["allow_mix_precision", "force_fp16"])
+def test_results_of_a_fetched_loop_come_in_the_dtypes_that_they_have_there(mode):
+    Case(counted, mode).agrees(40)
+
+
 def test_a_signature_is_low_where_both_sides_are():
     done = Case(call, device="GPU")  # on a CPU products run in float32, between casts
     [node] = done.calls("PartitionedCall", "StatefulPartitionedCall")

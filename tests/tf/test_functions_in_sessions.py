@@ -5,6 +5,8 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+from npu_shim.options.ops.scopes import keep_dtype_scope
+
 pytestmark = pytest.mark.usefixtures("patched", "control_flow_of_version_2")
 HALF = tf.float16.as_datatype_enum
 LISTS = "TensorList"
@@ -100,3 +102,14 @@ def test_with_and_without_xla(jit):
             plain = session.run(fetches)
     for got, expected in zip(values, plain):
         assert np.allclose(got, expected, atol=3 * 4 * 4 * 2**-11)
+
+
+@pytest.mark.parametrize("mode", ["allow_mix_precision", "force_fp16"])
+def test_what_a_scope_keeps_in_a_fetched_function_is_exact(mode):
+    """Was silent: the node that stands for the call rounded what it gave."""
+    with tf.Graph().as_default():
+        x = tf.random_uniform([4, 4], seed=1)
+        with keep_dtype_scope():
+            result = tf.function(lambda a: tf.matmul(a, a) / 3, autograph=False)(x)
+        plain = sessions.run([result], precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu")
+        np.testing.assert_array_equal(sessions.run([result], precision_mode=mode).values, plain.values)

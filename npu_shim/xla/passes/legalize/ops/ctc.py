@@ -45,13 +45,14 @@ class _States(NamedTuple):
 def loss(site: Site) -> Any:
     """Returns (loss [batch], gradient [time, batch, classes])."""
     inputs, indices, labels, steps = site.inputs
-    if None in (*inputs.shape.as_list(), labels.shape[0]):
+    count = labels.shape.as_list()[0]
+    if None in (*inputs.shape.as_list(), count):
         known = "inputs %s and labels %s" % (inputs.shape, labels.shape)
         raise site.refused("its shapes must be known when XLA compiles, they are %s" % known)
     times, batch, classes = inputs.shape.as_list()
     merges = site.attr("ctc_merge_repeated")
     rows, ordered, lengths = _in_rows(indices, labels, batch, site.attr("preprocess_collapse_repeated"))
-    states = _states(rows, ordered, lengths, (batch, min(labels.shape[0], times)), classes - 1, merges)
+    states = _states(rows, ordered, lengths, (batch, min(count, times)), classes - 1, merges)
     log_y = tf.nn.log_softmax(inputs)
     emitted = tf.gather(tf.transpose(log_y, [1, 0, 2]), states.classes, axis=2, batch_dims=1)
     both = _forward_and_backward(tf.transpose(emitted, [1, 0, 2]), states, steps)
