@@ -1,6 +1,7 @@
 """Host ops in the middle of a training step: a program before them and one behind, with the session's numbers."""
 
 import re
+import time
 
 import numpy as np
 import pytest
@@ -247,3 +248,25 @@ def test_what_takes_the_value_of_a_variable_may_wait_all_the_same():
     needed = facts.needed_by({node.name: node for node in graph_def.node}.__getitem__, [op.name for op in ops], ())
     blocked = facts.blocking(facts.nodes_of(graph_def, [op.name for op in ops]), facts.variables_touched(needed, {}))
     assert blocked == {ops[0].name, ops[1].name}
+
+
+@pytest.mark.parametrize("between", ["constant", "product", "group"])
+def test_functions_behind_the_step_run_in_the_order_that_control_dependencies_give_them(between):
+    """TensorFlow lets the second one wait for the first through what it takes: a constant, or what is computed of y."""
+    box = [np.float32(0)]
+
+    def put(value):
+        time.sleep(0.02)
+        box[0] = value
+        return value
+
+    x = tf.placeholder(tf.float32, [None, 6], "x")
+    y = tf.reduce_sum(tf.layers.dense(x, 6))
+    train = tf.train.GradientDescentOptimizer(0.01).minimize(y)
+    first = tf.py_func(put, [y], tf.float32)
+    with tf.control_dependencies([tf.group(first) if between == "group" else first]):
+        second = y * 2 if between == "product" else tf.constant(1.0)
+        seen = tf.py_func(lambda _: box[0], [second], tf.float32)
+    assert not seen.op.control_inputs
+    taken = compared([seen, train], [{x: batch} for batch in data()])
+    assert taken.cut.place(second.name) is Place.READ

@@ -241,8 +241,14 @@ class _Cutting:
         return walks.upstream_by(names, self._inputs)
 
     def _after(self, reading: Collection[str]) -> Set[str]:
-        """The reading nodes and everything downstream of them."""
-        return set(reached(reading, lambda name: self._consumers.get(name, ())))
+        """The reading nodes, what stands between two of them, and everything that takes results of these.
+
+        An order may be given by what the program could compute: a Const waits for one host op, the next one takes the
+        Const. In the program it would wait for nothing.
+        """
+        between = walks.downstream(self._subset, reading, start=False) & self._backward(reading)
+        left = between - self._before - self._feed - self._anywhere
+        return set(reached([*reading, *left], lambda name: self._consumers.get(name, ())))
 
     def _staged(self, middle: Collection[str]) -> Dict[str, int]:
         """Name of a node before the last program, or of a host op in the middle -> number of its program.
