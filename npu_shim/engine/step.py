@@ -118,7 +118,7 @@ class Step:
         handles: name of a variable of the programs -> name of its node in the session's graph.
         own: name -> initial value of the programs' variables that the session does not have.
         nodes: name -> nodes.Node, for all nodes that the run needs.
-        waiting: tensor -> value of the constants that wait for the session's parts.
+        waiting: for each program tensor -> value of the constants that wait for the session's parts in front of it.
         blocking: names of the nodes that may wait for what happens outside of the run.
         graph: the session's tf.Graph.
         earlier: the Step whose program this one runs too, None for one with programs of its own.
@@ -130,7 +130,7 @@ class Step:
     handles: Mapping[str, str]
     own: Dict[str, Any]
     nodes: Mapping[str, Any]
-    waiting: Mapping[str, Any]
+    waiting: Tuple[Mapping[str, Any], ...]
     blocking: FrozenSet[str]
     graph: Any
     earlier: Any = None
@@ -159,7 +159,7 @@ class Step:
         """
         done = {*self.feed.targets, *(name for part in self.parts[:number] for name in part.then.targets)}
         left = [name for name in fallback.ungrouped(self.nodes, targets) if name not in done]
-        return ([name for name in tensors if name not in given], left), {**given, **self.waiting}
+        return ([name for name in tensors if name not in given], left), {**given, **self.waiting[number]}
 
     def fallback_blocks(self, number):
         """Whether what `fallback` leaves to the session may wait for what happens outside of the run."""
@@ -291,8 +291,7 @@ def make(source, request, nodes, taken, options, steps=()):
     fed = [name for name in known if cut.place(name) is Place.FEED]
     feed = _host_run(fed, cut.feeding, (), taken, nodes)
     handles = {name: node for name, node in handles.items() if name not in own}
-    values = (source.graph.get_operation_by_name(name).get_attr("value") for name in cut.waiting)
-    waiting = {name + ":0": tf.make_ndarray(value) for name, value in zip(cut.waiting, values)}
+    waiting = tuple(_constants(source.graph, names) for names in cut.waiting)
     return Step(cut, feed, parts, handles, own, nodes, waiting, facts.blocking(nodes, taken), source.graph, earlier)
 
 
@@ -315,6 +314,12 @@ def _is_read(cut, program, tensor):
 def _given(cut, program):
     """The tensors that the host ops behind a program give to later parts."""
     return [name for name in (*cut.fed, *cut.carried) if source_of(name) in program.hosts]
+
+
+def _constants(graph, names):
+    """Tensor -> value of the constants of these names."""
+    values = (graph.get_operation_by_name(name).get_attr("value") for name in names)
+    return {name + ":0": tf.make_ndarray(value) for name, value in zip(names, values)}
 
 
 def _require_shared(graph, cut):

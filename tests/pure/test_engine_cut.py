@@ -1,5 +1,7 @@
 """What of a step is the program, what feeds it and what reads it; text in, places out."""
 
+import pytest
+
 from npu_shim.engine.partition.cut import Place, plan
 from npu_shim.engine.partition.nodes import Node, depths
 from npu_shim.engine.partition.step_detection import ENOUGH, refusal
@@ -331,8 +333,35 @@ def test_a_step_whose_rest_the_session_cannot_run_without_running_its_input_agai
 def test_a_gradient_s_constant_that_waits_for_a_host_op_is_given_to_the_session():
     result = plan(graph(TWO + "\n    two:Const(^call)\n    half:Mul(grown two)"), ["half:0"], ["apply"])
     assert result.refusal is None
-    assert result.waiting == ("two",)
-    assert plan(graph(STEP.replace("scale:Const()", "scale:Const(^v)")), ["loss:0"], ["apply"]).waiting == ()
+    assert result.waiting == ((), ("two",))  # in front of the first program 'call' is still to run
+    assert plan(graph(STEP.replace("scale:Const()", "scale:Const(^v)")), ["loss:0"], ["apply"]).waiting == ((),)
+    group = TWO + "\n    all:NoOp(^call)\n    one:Const(^all)\n    two:Const(^one)\n    half:Mul(grown two)"
+    assert plan(graph(group), ["half:0"], ["apply"]).waiting == ((), ("two",))
+
+
+def test_a_constant_that_waits_for_host_ops_of_two_parts_leaves_the_step_to_the_session():
+    """If the first program cannot be compiled, one of them has run and the other one has not."""
+    refusal = plan(graph(TWO + "\n    two:Const(^next ^call)\n    half:Mul(grown two)"), ["half:0"], ["apply"]).refusal
+    assert refusal.startswith("node 'two' (Const) waits for 'next' (IteratorGetNext), which the session runs")
+
+
+@pytest.mark.parametrize("between", [
+    "two:Const(^put)", "two:Mul(loss loss ^put)", "all:NoOp(^put)\n one:Const(^all)\n two:Identity(one)"
+])  # fmt: skip
+def test_what_stands_between_two_ops_behind_the_program_keeps_their_order(between):
+    text = STEP + "\n put:PyFunc(loss) host=python repeats=no\n %s\n seen:PyFunc(two) host=python repeats=no"
+    result = plan(graph(text % between), ["seen:0", "two:0", "loss:0"], ["apply"])
+    assert result.refusal is None
+    assert result.place("two:0") is Place.READ
+    assert result.programs[-1].needs == result.shown == ("loss:0",)
+
+
+def test_what_waits_for_an_op_behind_the_program_and_gives_nothing_to_another_one_is_the_program_s():
+    text = STEP + "\n put:PyFunc(loss) host=python repeats=no\n two:Mul(loss loss ^put)\n tail:Const(^next)"
+    seen = "\n seen:PyFunc(tail loss) host=python repeats=no"
+    result = plan(graph(text + seen), ["two:0", "seen:0"], ["apply"])
+    assert result.place("two:0") is Place.PROGRAM
+    assert result.place("tail:0") is Place.PROGRAM  # what it waits for has run in an earlier part
 
 
 def test_a_step_that_writes_into_the_memory_of_a_tensor_is_refused():

@@ -80,7 +80,8 @@ class Cut:
             and assertions about the results but for those of `conditions`.
         conditions: name of an assertion of results -> the tensor that it asserts, which the session knows before the
             first program; where it is false, the session runs the step.
-        waiting: names of the constants that wait for host ops; a session that runs the rest of the step is given them.
+        waiting: for each program the names of the constants that wait for host ops in front of it; a session that runs
+            the rest of the step, because that program cannot be compiled, is given them.
     """
 
     refusal: Optional[str] = None
@@ -92,7 +93,7 @@ class Cut:
     stages: Mapping[str, int] = field(default_factory=dict)
     silent: Tuple[str, ...] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
-    waiting: Tuple[str, ...] = ()
+    waiting: Tuple[Tuple[str, ...], ...] = ()
 
     def place(self, tensor: str) -> Place:
         """Where a fetched tensor comes from."""
@@ -186,7 +187,7 @@ class _Cutting:
         self._require_no_crossing_in_control_flow(cut)
         for program in programs:
             self._require_programs_run_once(program)
-        return replace(cut, waiting=tuple(sorted(self._waiting(cut))))
+        return replace(cut, waiting=tuple(tuple(sorted(self._waiting(cut, n))) for n in range(len(programs))))
 
     def _conditions(self) -> Dict[str, str]:
         """Name of an assertion that does not run -> what it asserts, where that is known before the step."""
@@ -195,14 +196,14 @@ class _Cutting:
         unused = self._nodes.keys() - self._subset.keys()
         return {name: tensor for name, tensor in conditions.items() if source_of(tensor) not in unused}
 
-    def _waiting(self, plan: Cut) -> Set[str]:
-        """The constants that wait for what the session runs before the last program, see `fallback.waiting`."""
-        before = {name for name, place in self._places.items() if place in (Place.FEED, Place.MIDDLE)}
+    def _waiting(self, plan: Cut, number: int) -> Set[str]:
+        """The constants that wait for what the session runs in front of a program, see `fallback.waiting`."""
+        before = {name for name, place in self._places.items() if place is Place.FEED}
+        before |= {name for program in plan.programs[:number] for name in program.hosts}
         once = {name for name in before if not self._nodes[name].shared and not self._nodes[name].report}
-        given = {*plan.fed, *plan.carried, *(tensor for tensor in self._fetches if source_of(tensor) in before)}
-        wanted = [source_of(tensor) for tensor in self._fetches if tensor not in given]
+        given = {tensor for tensor in (*plan.fed, *plan.carried, *self._fetches) if source_of(tensor) in before}
         left = [name for name in fallback.ungrouped(self._nodes, self._targets) if name not in before]
-        waiting, problem = fallback.waiting(self._nodes, [*wanted, *left], given, once)
+        waiting, problem = fallback.waiting(self._nodes, self._fetches, left, given, once)
         if problem:
             raise _Refused(problem)
         return waiting
