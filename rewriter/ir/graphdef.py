@@ -257,9 +257,12 @@ def written(node: Node, proto: Any, text: Callable[[Value], str] = str) -> Any:
     for name in removed:
         del proto.attr[name]
     for name, value in changed.items():
-        proto.attr[name].Clear()
-        encode(value, proto.attr[name])
-        if isinstance(value[0] if type(value) is tuple and value else value, DType):
+        attr = proto.attr[name]
+        was = attr.SerializeToString()
+        attr.Clear()
+        encode(value, attr)
+        is_dtype = isinstance(value[0] if type(value) is tuple and value else value, DType)
+        if is_dtype and attr.SerializeToString() != was:
             forget_full_type(proto, "experimental_type")
     return proto
 

@@ -178,7 +178,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         if not isinstance(outputs, tf.Tensor):
             raise TypeError("Expected outputs to be a single Tensor, got: %s" % type(outputs))
         logits = outputs if self._softmax_temperature is None else outputs / self._softmax_temperature
-        return tf.cast(tf.squeeze(tf.multinomial(logits, 1, seed=self._seed), -1), tf.int32)
+        return _categorical(logits, self._seed)
 
 
 class InferenceHelper(_Sampling):
@@ -228,3 +228,7 @@ class InferenceHelper(_Sampling):
 
 def _embedding_fn(embedding):
     return embedding if callable(embedding) else lambda ids: tf.nn.embedding_lookup(embedding, ids)
+
+
+def _categorical(logits, seed):
+    return tf.cast(tf.squeeze(tf.multinomial(logits, 1, seed=seed), -1), tf.int32)

@@ -82,7 +82,7 @@ class Facts:
         origin = _origin(value, _keeps_apart)
         node = origin.node
         if node.op in UNIQUE or UNIQUE_HERE in node.attrs:  # of a matrix its rows are distinct, and not its elements
-            return origin.index == 0 and self.shape(origin).rank == 1
+            return origin.index == 0 and self.shape(origin).rank in (None, 1)
         if node in self._given and self._given[node].distinct:
             return True
         array = self.constant(value)
