@@ -140,8 +140,9 @@ def test_public_functions_are_annotated():
     assert {path for path, names in open_ones.items() if names} <= WITHOUT_TYPES
 
 
-# names that say nothing of what they name, and the files of the rewriter that still have some
-EMPTY = {"each", "found", "made"}
+EMPTY = {"each", "found", "made"}  # names that say nothing of what they name
+
+
 def named_variables(tree):
     """(name, line) of each variable, attribute, argument, exception, import, function and class of a module."""
     for node in ast.walk(tree):
@@ -153,8 +154,8 @@ def named_variables(tree):
             yield node.arg, node.lineno
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler)):
             yield node.name, node.lineno
-        elif isinstance(node, ast.alias):
-            yield node.asname or node.name, node.lineno
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from ((alias.asname or alias.name, node.lineno) for alias in node.names)
 
 
 @pytest.mark.parametrize("folder", ["npu_shim", "rewriter", "scripts", "tests"])
