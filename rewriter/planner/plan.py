@@ -143,10 +143,10 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
     if override is not None and pinned in (None, Reason.SCOPE):
         wanted = _dtypes_by_override(state, node, rule, override)
         pinned = None
-    elif pinned is None and _stands_for_call(state, position, node):
-        wanted = _dtypes_as_given(state, node, rule)
     elif pinned is None:
         wanted = _with_kernel(state, node, _dtypes_by_mode(state, node, rule))
+        if node.op == "IdentityN" and state.policy.gray is Action.LOWER:
+            wanted = _as_kept(state, node, rule, wanted)
     else:
         _require_no_override(override, node, pinned)
         wanted = [(dtype, pinned, -1) for dtype in node.dtypes]
@@ -154,18 +154,13 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
     _record(state, rule, position, wanted, neutral)
 
 
-def _stands_for_call(state: State, position: int, node: Node) -> bool:
-    """Whether a node gives the results of a fetched call that was inlined, where the mode lowers what it can."""
-    return node.op == "IdentityN" and position in state.view.preserved and state.policy.gray is Action.LOWER
-
-
-def _dtypes_as_given(state: State, node: Node, rule: _Rule) -> List[Wanted]:
-    """What each slot is given: a call hands out what it computes in the dtype in which it computes it."""
-    wanted: List[Wanted] = [(dtype, Reason.ALL, -1) for dtype in node.dtypes]
+def _as_kept(state: State, node: Node, rule: _Rule, wanted: Sequence[Wanted]) -> List[Wanted]:
+    """Lowers no slot of a node that hands on what a scope or a counter keeps: it may stand for a call's results."""
+    wanted = list(wanted)
     for k in rule.floats:
         given = [producer(state, node, number)[0] for number in rule.governed[k]]
-        if given and given[0] >= 0:
-            wanted[k] = state.becomes[given[0]], state.reasons[given[0]], given[0]
+        if given and given[0] >= 0 and state.reasons[given[0]] in (Reason.SCOPE, Reason.LOOP_ADDS):
+            wanted[k] = node.dtypes[k], state.reasons[given[0]], given[0]
     return wanted
 
 
