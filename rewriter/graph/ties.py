@@ -13,6 +13,7 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optiona
 from ..tables.dtypes import NUMBERS
 from .graph_view import GraphView, Port
 from .lists import LISTS, tensor_lists
+from .walks import reached
 
 Feeder = Tuple[int, int]  # node position, data input number
 NodeSlot = Tuple[int, int]  # node position, position of the slot in its layout
@@ -22,6 +23,7 @@ INTO_BODY = frozenset({"Identity", "Switch"})  # ops between a loop's Merge and 
 HANDS_ON = INTO_BODY | NEXT | {"Enter", "Merge"}
 ADDS = frozenset({"Add", "AddV2", "AddN", "Sub"})
 COMPARES = frozenset({"Less", "LessEqual", "Greater", "GreaterEqual", "Equal", "NotEqual"})
+LAST = COMPARES | {"Exit"}  # readers of a loop variable whose own readers have something else
 # ops that hand a container's handle on
 CARRIERS = frozenset({"Enter", "Exit", "Identity", "Switch", "_SwitchN", "Merge", "NextIteration"})
 PUSH, POP = "StackPushV2", "StackPopV2"
@@ -110,28 +112,24 @@ def _joined(view: GraphView, ties: Iterable[Tie]) -> Iterable[Tie]:
 
 def limits(view: GraphView, comparisons: Iterable[int]) -> List[int]:
     """Positions of the ops that hand on what some comparisons compare, back to what gives it."""
-    handing: List[int] = []
-    pending = [port.node for position in comparisons for port in view.nodes[position].inputs]
-    for position in pending:  # grows while it is read
-        if view.nodes[position].op in HANDS_ON and position not in handing:
-            handing.append(position)
-            pending += [port.node for port in view.nodes[position].inputs]
-    return handing
+
+    def givers(position: int) -> List[int]:
+        return [port.node for port in view.nodes[position].inputs] if view.nodes[position].op in HANDS_ON else []
+
+    compared = [port.node for position in comparisons for port in view.nodes[position].inputs]
+    return [position for position in reached(compared, givers) if view.nodes[position].op in HANDS_ON]
 
 
 def readers(view: GraphView, tie: Tie) -> List[int]:
     """Positions of the ops that compare a loop variable, hand it into the body, or out of the loop."""
-    readers: List[int] = []
-    pending = [position for position, _ in tie.members]
-    for position in pending:  # grows while it is read
-        for reader in view.consumers()[position]:
-            op = view.nodes[reader].op
-            if op in COMPARES or op == "Exit":
-                readers.append(reader)
-            elif op in INTO_BODY and reader not in pending:
-                readers.append(reader)
-                pending.append(reader)
-    return readers
+
+    def takers(position: int) -> List[int]:
+        return [] if view.nodes[position].op in LAST else [
+            reader for reader in view.consumers()[position] if view.nodes[reader].op in LAST | INTO_BODY
+        ]  # fmt: skip
+
+    members = {position for position, _ in tie.members}
+    return [position for position in reached(members, takers) if position not in members]
 
 
 def _adds_to(view: GraphView, position: int, merge: int) -> bool:
