@@ -23,7 +23,7 @@ INTO_BODY = frozenset({"Identity", "Switch"})  # ops between a loop's Merge and 
 HANDS_ON = INTO_BODY | NEXT | {"Enter", "Merge"}
 ADDS = frozenset({"Add", "AddV2", "AddN", "Sub"})
 COMPARES = frozenset({"Less", "LessEqual", "Greater", "GreaterEqual", "Equal", "NotEqual"})
-LAST = COMPARES | {"Exit"}  # readers of a loop variable whose own readers have something else
+HANDED = INTO_BODY | {"Exit"} | COMPARES  # readers of a loop variable that have its number, or compare it
 # ops that hand a container's handle on
 CARRIERS = frozenset({"Enter", "Exit", "Identity", "Switch", "_SwitchN", "Merge", "NextIteration"})
 PUSH, POP = "StackPushV2", "StackPopV2"
@@ -121,12 +121,12 @@ def limits(view: GraphView, comparisons: Iterable[int]) -> List[int]:
 
 
 def readers(view: GraphView, tie: Tie) -> List[int]:
-    """Positions of the ops that compare a loop variable, hand it into the body, or out of the loop."""
+    """Positions of the ops that compare a loop variable, or hand it on into the body, or out of the loop."""
 
     def takers(position: int) -> List[int]:
-        return [] if view.nodes[position].op in LAST else [
-            reader for reader in view.consumers()[position] if view.nodes[reader].op in LAST | INTO_BODY
-        ]  # fmt: skip
+        if view.nodes[position].op in COMPARES:
+            return []
+        return [reader for reader in view.consumers()[position] if view.nodes[reader].op in HANDED]
 
     members = {position for position, _ in tie.members}
     return [position for position in reached(members, takers) if position not in members]

@@ -43,6 +43,7 @@ class Reason(enum.Enum):
     LOOP_LOW = "a loop variable, low because a low-precision value enters it"
     LOOP_FLOAT32 = "a loop variable, float32 because a computed float32 value enters it"
     LOOP_ADDS = "a loop variable that is added to keeps float32, so that small addends count"
+    LOOP_DECIDES = "decides whether a loop goes on, which in float16 may never end"
     CONTAINER_LOW = "in a container (TensorArray, Stack, TensorList) that low-precision values are written to"
     CONTAINER_FLOAT32 = "in a container (TensorArray, Stack, TensorList) that computed float32 values are written to"
     MOVED = "moves what only low-precision consumers read: cast before it, not after"

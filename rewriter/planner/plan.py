@@ -140,7 +140,7 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
         _require_no_override(override, node, state.outcome[state.tie_of[position]].reason)
         return decide_tied(state, position, node)
     pinned = rule.pinned or state.pins.get(position)
-    if override is not None and pinned in (None, Reason.SCOPE):
+    if override is not None and pinned in (None, Reason.SCOPE, Reason.LOOP_DECIDES):
         wanted = _dtypes_by_override(state, node, rule, override)
         pinned = None
     elif pinned is None:
@@ -159,7 +159,7 @@ def _as_kept(state: State, node: Node, rule: _Rule, wanted: Sequence[Wanted]) ->
     wanted = list(wanted)
     for k in rule.floats:
         given = [producer(state, node, number)[0] for number in rule.governed[k]]
-        if given and given[0] >= 0 and state.reasons[given[0]] in (Reason.SCOPE, Reason.LOOP_ADDS):
+        if given and given[0] >= 0 and state.reasons[given[0]] in (Reason.SCOPE, Reason.LOOP_ADDS, Reason.LOOP_DECIDES):
             wanted[k] = node.dtypes[k], state.reasons[given[0]], given[0]
     return wanted
 

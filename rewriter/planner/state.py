@@ -1,8 +1,9 @@
 """The planner's working state: one entry per slot, and the queries that every rule makes."""
 
 import enum
-from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Tuple
+from typing import AbstractSet, Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
 
+from ..graph.conditions import deciding
 from ..graph.emulation import already_rounded
 from ..graph.facts import NO_FACTS, Facts
 from ..graph.graph_view import GraphView, Node
@@ -64,7 +65,7 @@ class State:
         ties = find_ties(view) if policy.gray is not Action.KEEP else ()
         self.ties = [tie for tie in ties if view.nodes[tie.members[0][0]].dtypes[0] in FLOATS]
         if policy.gray is Action.LOWER:
-            self.pins = {**_counting(view, self.ties), **self.pins}
+            self.pins = {**_counting(view, self.ties, table.moves), **self.pins}
         self.outcome: List[Outcome] = [_first_outcome(view, tie, policy) for tie in self.ties]
         self.gradients_low: Dict[int, int] = {}  # float32 container with low gradients -> the slot that one comes from
         self.tie_of = {position: number for number, tie in enumerate(self.ties) for position, _ in tie.members}
@@ -131,15 +132,23 @@ def lowered(state: State, dtype: int) -> int:
     return state.policy.low if dtype == FLOAT32 else dtype
 
 
-def _counting(view: GraphView, ties: Sequence[Tie]) -> Dict[int, Reason]:
-    """The ops that add to loop variables, compare these or hand on what is compared, where the mode lowers what it can.
+def _counting(view: GraphView, ties: Sequence[Tie], moves: AbstractSet[str]) -> Dict[int, Reason]:
+    """The ops that count where the mode lowers what it can, those that compare a count, and those that hand it on.
 
     In float16 a counter stops at 2048, and a loop that waits for more never ends.
     """
-    counters = [tie for tie in ties if tie.adders]
+    decides = deciding(view, ties, moves)
+    deciders = [tie for tie in ties if any(position in decides for position, _ in tie.members)]
+    return {
+        **dict.fromkeys([*decides, *_compared(view, deciders)], Reason.LOOP_DECIDES),
+        **dict.fromkeys(_compared(view, [tie for tie in ties if tie.adders]), Reason.LOOP_ADDS),
+    }
+
+
+def _compared(view: GraphView, counters: Sequence[Tie]) -> Set[int]:
+    """The ops that add to loop variables, compare these, hand them on, or hand on what they are compared with."""
     counting = {position for tie in counters for position in (*tie.adders, *readers(view, tie))}
-    comparisons = [position for position in counting if view.nodes[position].op in COMPARES]
-    return dict.fromkeys([*counting, *limits(view, comparisons)], Reason.LOOP_ADDS)
+    return counting.union(limits(view, [position for position in counting if view.nodes[position].op in COMPARES]))
 
 
 def _first_outcome(view: GraphView, tie: Tie, policy: PrecisionPolicy) -> Outcome:

@@ -84,12 +84,16 @@ def test_what_becomes_low(text):
     assert graphs.shown(planned(text)) == {**LOOPS, **ARRAYS}[text]
 
 
+DECIDED = "w:Const e:Enter(w) m:Merge(e,n) k:Less@f(m,w) s:Switch(m,k) %s n:NextIteration(b) o:Exit(s:0) y:Exp(o)"
 FORCED = {
     # float16 adds nothing to 2048: what counts, what compares the count, and what hands it on stay float32
     loop("w", "i:Identity(s:1) b:Add(i,w) k:Equal(m,w) y:Exp(o)", "b"): "y:h | o>h(y)",
     loop("w", "i:Identity(s:1) b:Add(i,w) j:Identity(b)", "j"): " | ",
     loop("w", "b:MatMul(s:1,w) k:Relu(m)", "b"): "b:h e:h k:h m:h n:h o:h s:h | w>h(b,e)",
     # what bounds it, carried by the loop
+    # what decides, however it is computed; but no product
+    DECIDED % "b:Relu(s:1)": "y:h | o>h(y)",
+    DECIDED % "b:MatMul(s:1,w)": "b:h y:h | b>f(n) o>h(y) s:1>h(b) w>h(b)",
     "l:Const f:Enter(l) q:Merge(f,t) v:Switch(q,p) g:Identity(v:1) t:NextIteration(g) " +
     loop("w", "i:Identity(s:1) b:Add(i,w) k:Less@f(m,q) y:Relu(w)", "b"): "y:h | w>h(y)",
     # what is computed of a count is not the count
