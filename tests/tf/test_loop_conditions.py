@@ -74,7 +74,8 @@ def variable(x):
 
 
 COUNTS = [
-    where, branch, printed, product, through_integers, vector, one_behind, packed, root, told, loop_in_loop, array, variable
+    where, branch, printed, product, through_integers, vector, one_behind, packed, root, told, loop_in_loop, array,
+    variable,
 ]  # fmt: skip
 
 
