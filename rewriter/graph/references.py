@@ -29,7 +29,7 @@ writes the body into its caller, and moves a Cast from behind the argument to th
 """
 
 from itertools import chain
-from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .graph_view import GraphView, Node, is_border, is_border_name
 from .walks import reached
@@ -235,14 +235,12 @@ def _memory(view: GraphView, variable: int, consumers: Sequence[Sequence[int]]) 
 
 def _upstream(nodes: Sequence[Node], giver: int, memory: Set[int]) -> List[int]:
     """The ops by whose way an op has a variable's memory, itself included."""
-    makers: List[int] = []
-    waiting = [giver]
-    while waiting:
-        position = waiting.pop()
-        if position not in makers and not nodes[position].layout.ref_outputs:
-            makers.append(position)
-            waiting += [port.node for port in nodes[position].inputs if port.node in memory]
-    return makers
+
+    def sources(position: int) -> List[int]:
+        is_reference = nodes[position].layout.ref_outputs
+        return [] if is_reference else [port.node for port in nodes[position].inputs if port.node in memory]
+
+    return [position for position in reached([giver], sources) if not nodes[position].layout.ref_outputs]
 
 
 def _waits(
@@ -289,14 +287,12 @@ def _may_give(
     bits: int,
 ) -> Set[int]:
     """Positions of the ops after a write that give a variable's memory, or may when TensorFlow has simplified them."""
-    waiting = [giver for giver in memory if not nodes[giver].layout.ref_outputs]
-    givers = set(waiting)
-    while waiting:
-        giver = waiting.pop()
+    def takers(giver: int) -> Iterator[int]:
         for reader in consumers[giver]:
             node = nodes[reader]
             after = written.get(reader, 0) & bits and not node.layout.ref_outputs
-            if reader not in givers and after and (node.op in SIMPLIFIED or _hands_on(node, giver)):
-                givers.add(reader)
-                waiting.append(reader)
+            if after and (node.op in SIMPLIFIED or _hands_on(node, giver)):
+                yield reader
+
+    givers = reached([giver for giver in memory if not nodes[giver].layout.ref_outputs], takers)
     return {giver for giver in givers if written.get(giver, 0) & bits and nodes[giver].op not in FRAMES}

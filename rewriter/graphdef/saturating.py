@@ -19,6 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from .. import tf_internals
 from ..graph import arguments
+from ..graph.walks import reached
 from ..tables.dtypes import FLOAT16
 from ..tables.slow_kernels import EXACT
 from . import functions
@@ -78,13 +79,11 @@ def saturated(graph_def: Any, feeds: Iterable[str] = ()) -> Any:
 
 def _called(nodes: Any, library: Mapping[str, Any]) -> set[str]:
     """Names of the functions that are called from the graph, also by each other; functions of data sets are not."""
-    called: set[str] = set()
-    waiting = [nodes]
-    while waiting:
-        names = {name for node in waiting.pop() for name in functions.called(node, library)} - called
-        called |= names & set(library)
-        waiting += [library[name].node_def for name in names if name in library]
-    return called
+
+    def by(nodes: Any) -> list[str]:
+        return [name for node in nodes for name in functions.called(node, library) if name in library]
+
+    return set(reached(by(nodes), lambda name: by(library[name].node_def)))
 
 
 def _clamp_all(nodes: Any, suffix: str, fed: Collection[str] = ()) -> dict[str, str]:

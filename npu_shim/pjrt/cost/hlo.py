@@ -13,6 +13,8 @@ import re
 from dataclasses import dataclass
 from typing import Mapping, Sequence
 
+from npu_shim.rewriter.graph.walks import reached
+
 SIZES = {
     "pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4, "u32": 4, "s64": 8, "u64": 8,
     "f8e4m3fn": 1, "f8e5m2": 1, "bf16": 2, "f16": 2, "f32": 4, "f64": 8, "c64": 8, "c128": 16,
@@ -123,12 +125,7 @@ def _computation(name: str, lines: Sequence[str]) -> Computation:
 
 def _used(instructions: Mapping[str, Instruction], root: str) -> dict[str, Instruction]:
     """The instructions that the root needs, in their order: the others are not compiled."""
-    used, open_ = {root}, [root]
-    while open_:
-        for operand in instructions[open_.pop()].operands:
-            if operand not in used:
-                used.add(operand)
-                open_.append(operand)
+    used = set(reached([root], lambda name: instructions[name].operands))
     return {name: instruction for name, instruction in instructions.items() if name in used}
 
 

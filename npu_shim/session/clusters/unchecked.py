@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.graph.arguments import data, source_of
+from npu_shim.rewriter.graph.walks import reached
 from npu_shim.rewriter.graphdef import functions, registry
 from npu_shim.session.clusters.marking import MARK
 
@@ -62,13 +63,13 @@ def tell_of_clusters(graph_def: Any, session: Any) -> None:
 def _bodies(graph_def):
     """Yields the nodes of a graph and those of each function that it calls."""
     library = {function.signature.name: function for function in graph_def.library.function}
-    pending, seen = [graph_def.node], set()
-    while pending:
-        nodes = pending.pop()
-        yield nodes
-        names = {name for node in nodes for name in functions.called(node, library)} & library.keys() - seen
-        seen |= names
-        pending += [library[name].node_def for name in sorted(names)]
+
+    def called_by(nodes):
+        return sorted({name for node in nodes for name in functions.called(node, library)} & library.keys())
+
+    yield graph_def.node
+    for name in reached(called_by(graph_def.node), lambda name: called_by(library[name].node_def)):
+        yield library[name].node_def
 
 
 def _unchecked_ops(nodes, graph):

@@ -28,6 +28,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.options.watch_options import dump_folder, parse_steps
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.graph.walks import reached
 from npu_shim.session.interception import interceptors
 
 LOG = logging.getLogger("npu_shim")
@@ -102,17 +103,13 @@ def upstream(graph: tf.Graph, fetched: Iterable[tf.Operation], feeds: Iterable[A
         feeds: the feed_dict; nothing is computed for a fed tensor.
     """
     fed = {getattr(key, "name", key) for key in feeds}
-    waiting = list(fetched)
-    needed = set()
-    while waiting:
-        operation = waiting.pop()
-        if operation in needed:
-            continue
-        needed.add(operation)
-        waiting.extend(tensor.op for tensor in operation.inputs if tensor.name not in fed)
-        waiting.extend(operation.control_inputs)
-        # the value of a fed tensor is known all the same
-        needed.update(tensor.op for tensor in operation.inputs if tensor.name in fed)
+
+    def before(operation: tf.Operation) -> list[tf.Operation]:
+        return [*(tensor.op for tensor in operation.inputs if tensor.name not in fed), *operation.control_inputs]
+
+    needed = set(reached(fetched, before))
+    # the value of a fed tensor is known all the same
+    needed.update([tensor.op for operation in needed for tensor in operation.inputs if tensor.name in fed])
     return [operation for operation in graph.get_operations() if operation in needed]
 
 
