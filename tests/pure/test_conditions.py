@@ -35,7 +35,7 @@ DECIDING = {
     "x:Const l:Const h:VariableV2 y:Relu(x) a:AssignAdd(h,y) i:Identity(h)" + LOOP % "b:Add(s:1,i)": "b h i k m s y",
     "x:Const l:Const h:VariableV2 y:Relu(x) w:MatMul(h,y) i:Identity(h)" + LOOP % "b:Add(s:1,i)": "b i k m s",
     # a container: what is written
-    "x:Const l:Const z:Const@i t:TensorArrayV3(z) y:Relu(x) u:TensorArrayWriteV3(t,z,y,t:1)" +
+    "x:Const l:Const z:Const@i t:TensorArrayV3(z) y:Relu(x) u:TensorArrayWriteV3(t,z,y,t:1)"
     " r:TensorArrayReadV3(t,z,u)" + LOOP % "b:Add(s:1,r)": "b k m r s y",
 }  # fmt: skip
 
