@@ -121,7 +121,8 @@ def _damage_as_os_error(prefix):
         raise
     except Exception as error:  # any type: TensorFlow and protobuf do not check all bytes of a file
         text = str(error).split("\n")[0]
-        raise OSError("npu_shim: '%s' is damaged: %s: %s" % (prefix, type(error).__name__, text)) from error
+        what = "has what TensorFlow cannot read" if text.endswith("not supported") else "is damaged"
+        raise OSError("npu_shim: '%s' %s: %s: %s" % (prefix, what, type(error).__name__, text)) from error
 
 
 def checksum(array: np.ndarray) -> str:
@@ -244,10 +245,10 @@ def remove_leftovers(prefix: str) -> None:
 
 
 def _put_back(folder, prefix):
-    index = os.path.join(folder, os.path.basename(prefix) + ".index")
-    if os.path.exists(index) and not os.path.exists(prefix + ".index"):
-        rest = set(glob.glob(os.path.join(glob.escape(folder), "*"))) - {index}
-        for path in [*sorted(rest), index]:
+    if not os.path.exists(prefix + ".index"):
+        index = os.path.join(folder, os.path.basename(prefix) + ".index")
+        paths = glob.glob(os.path.join(glob.escape(folder), "*"))
+        for path in sorted(paths, key=lambda path: (path == index, path)):
             os.rename(path, os.path.join(os.path.dirname(prefix), os.path.basename(path)))
 
 
@@ -299,8 +300,16 @@ def _working_folder(prefix, pid):
     return os.path.join(folder, ".%s.migrating-%s-%s" % (name, socket.gethostname(), pid))
 
 
+def is_there(prefix: str) -> bool:
+    """Returns whether a checkpoint, V2 or V1, has this prefix."""
+    return any(not path.startswith(prefix + ".data-") for path in _files(prefix))
+
+
 def _files(prefix):
-    return sorted(p for ending in (".data-*", ".index") for p in glob.glob(glob.escape(prefix) + ending))
+    """The files of a checkpoint, sorted: of V2 the index is the last; V1 has one named as the prefix, or shards."""
+    endings = (".data-*", ".index", "-%s-of-%s" % (5 * "[0-9]", 5 * "[0-9]"))
+    paths = [path for ending in endings for path in glob.glob(glob.escape(prefix) + ending)]
+    return sorted([*paths, prefix] if os.path.isfile(prefix) else paths)
 
 
 def _release_freed_memory():

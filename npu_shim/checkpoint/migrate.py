@@ -193,7 +193,7 @@ def _check(source, target, on_overflow, overwrite, update_state):
     problems = []
     if any(os.path.realpath(source + ending) == os.path.realpath(target + ending) for ending in ("", ".index")):
         problems.append("the target '%s' is the source; a checkpoint is never migrated in place" % target)
-    elif os.path.exists(target + ".index") and not overwrite:
+    elif files.is_there(target) and not overwrite:
         problems.append("the target '%s' exists (see --overwrite)" % target)
     if os.path.isdir(target) or not os.path.basename(target):
         problems.append("the target '%s' is a folder; give the prefix of the new checkpoint" % target)

@@ -194,6 +194,36 @@ def test_estimator_warm_start(tmp_path, source, target, way):
         assert trained["good_steps"] == saved["good_steps"]
 
 
+@pytest.mark.parametrize("saved_parts", [1, 2])
+@pytest.mark.parametrize("way", ["settings", "init", "init of the whole"])
+def test_parts_of_a_variable_and_of_its_slots_start_from_a_checkpoint(tmp_path, way, saved_parts):
+    def build(parts):
+        with tf.variable_scope("", partitioner=tf.fixed_size_partitioner(parts) if parts > 1 else None):
+            w = tf.get_variable("a/w", [4, 3], initializer=tf.zeros_initializer())
+        optimizer = NPULossScaleOptimizer(tf.train.MomentumOptimizer(0.1, 0.9), managers.FixedLossScaleManager(8.0))
+        optimizer.minimize(tf.reduce_sum(tf.convert_to_tensor(w)))
+        return w, [v for v in tf.global_variables() if "a/w" in v.name]
+
+    path = str(tmp_path / "m.ckpt")
+    with tf.Graph().as_default(), tf.Session() as session:
+        _, variables = build(saved_parts)
+        session.run(tf.global_variables_initializer())
+        session.run([variable.assign(tf.ones_like(variable)) for variable in variables])
+        tf.train.Saver(variables).save(session, path)
+    with tf.Graph().as_default(), tf.Session() as session:
+        w, variables = build(2)
+        assert len(variables) == 4
+        if way == "settings":
+            settings = checkpoint.warm_start_settings(path)
+            tf.train.warm_start(path, settings.vars_to_warm_start, settings.var_name_to_prev_var_name)
+        else:
+            checkpoint.init_from_checkpoint(path, variables if way == "init" else [w])
+        session.run(tf.global_variables_initializer())
+        ones = [np.ones_like(value) for value in session.run(variables)]
+        taken = variables[:2] if way == "init of the whole" else variables
+        np.testing.assert_array_equal(session.run(taken), ones[: len(taken)])
+
+
 def test_estimator_trains_and_resumes_with_its_own_scale(tmp_path):
     def model_fn(features, labels, mode):
         w = tf.get_variable("w", initializer=[1.0, 1.0])

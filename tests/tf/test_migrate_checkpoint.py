@@ -306,6 +306,22 @@ def test_an_existing_target_is_replaced_on_request_only(source, target, capsys):
     assert contents(target)["net/w"][0] == "bfloat16"
 
 
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_target_of_the_old_format_exists_too(source, target, sharded, capsys):
+    os.makedirs(os.path.dirname(target))
+    with tf.Graph().as_default(), tf.Session() as session:
+        session.run(tf.get_variable("net/w", initializer=tf.ones([2])).initializer)
+        tf.train.Saver(write_version=tf.train.SaverDef.V1, sharded=sharded).save(session, target)
+    folder = pathlib.Path(target).parent
+    before = hashes(folder)
+    assert main([source, target, "--to=float16"]) == 2
+    assert "exists (see --overwrite)" in capsys.readouterr().err
+    assert hashes(folder) == before
+    assert main([source, target, "--to=float16", "--overwrite"]) == 0
+    assert contents(target)["net/w"][0] == "float16"
+    assert not set(before) & {path.name for path in folder.iterdir()} - {"checkpoint", "m16.ckpt.meta"}
+
+
 def test_a_file_of_names(source, target, tmp_path):
     (tmp_path / "names.json").write_text('{"net/w": "new/kernel"}')
     assert main([source, target, "--to=float16", "--names=%s" % (tmp_path / "names.json")]) == 0

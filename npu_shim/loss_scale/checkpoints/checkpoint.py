@@ -68,7 +68,7 @@ def init_from_checkpoint(checkpoint: str, variables: Iterable[Any] | None = None
     """
     if variables is None:
         variables = [v for v in tf.global_variables() if v is not tf.train.get_global_step()]
-    by_name = {v.op.name: v for v in variables}
+    by_name = _whole(variables)
     reader = tf.train.load_checkpoint(checkpoint)
     wanted = {name: _described(variable) for name, variable in by_name.items()}
     sources = _sources(wanted, _stored(reader), checkpoint)
@@ -92,12 +92,33 @@ def warm_start_settings(checkpoint: str) -> tf.estimator.WarmStartSettings:
     renamed = {canonical(name): name for name in stored if canonical(name) != name}
     return tf.estimator.WarmStartSettings(
         ckpt_to_initialize_from=checkpoint,
-        vars_to_warm_start=["^%s:0$" % re.escape(canonical(name)) for name in stored],
+        vars_to_warm_start=[_pattern(canonical(name)) for name in stored],
         var_name_to_prev_var_name=renamed,
     )
 
 
+def _pattern(name):
+    """A regular expression for a variable of that name, or its parts: w/part_0, and w/part_0/Momentum of a slot."""
+    part = r"(/part_\d+)?"
+    return "^%s%s:0$" % ((part + "/").join(map(re.escape, name.split("/"))), part)
+
+
+def _whole(variables):
+    """Name in a checkpoint -> the variable, or the list of its parts."""
+    by_name = {}
+    for variable in variables:
+        for part in variable._get_variable_list() if hasattr(variable, "_get_variable_list") else [variable]:
+            slices = part._get_save_slice_info()
+            if slices is None:
+                by_name[part.op.name] = part
+            else:
+                by_name.setdefault(slices.full_name, []).append(part)
+    return by_name
+
+
 def _described(variable):
+    if isinstance(variable, list):
+        return variable[0].dtype.base_dtype.name, tuple(variable[0]._get_save_slice_info().full_shape)
     shape = variable.shape
     return variable.dtype.base_dtype.name, tuple(shape.as_list()) if shape.is_fully_defined() else None
 

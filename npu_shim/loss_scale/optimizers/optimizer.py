@@ -171,7 +171,8 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
     def undo_updates(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> list[tf.Operation]:
         """Returns the ops (none or one) that undo UPDATE_OPS of a step whose gradients overflow, if this protects them.
 
-        For a wrapper that does not apply each of its steps: `apply_gradients` does it for those that it gets.
+        For a wrapper that does not apply each of its steps, before it calls `apply_gradients`, which then leaves
+        UPDATE_OPS alone: a step of its own may be finite where the mean that it applies is not.
 
         Args:
             grads_and_vars: list of (gradient, variable) of the step.
@@ -180,11 +181,14 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
             return []
         _, finite, _ = self._check(grads_and_vars)
         taken = self._snapshots(finite, grads_and_vars)
+        state_here(self)["undone"] = True
         with control_flow_v1():
             return [tf.cond(finite, tf.no_op, lambda: update_ops.rollback(taken), name="undo_updates")]
 
     def _snapshots(self, finite, pairs):
         if not self._protect_update_ops or outer_graph() is None:  # without a graph there are no UPDATE_OPS
+            return []
+        if state_here(self).pop("undone", False):
             return []
         updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
         return update_ops.snapshots(updates, finite, [variable for _, variable in pairs])
