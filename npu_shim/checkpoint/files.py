@@ -121,7 +121,7 @@ def _damage_as_os_error(prefix):
         raise
     except Exception as error:  # any type: TensorFlow and protobuf do not check all bytes of a file
         text = str(error).split("\n")[0]
-        what = "has what TensorFlow cannot read" if text.endswith("not supported") else "is damaged"
+        what = "has what TensorFlow cannot read" if text.rstrip(".").endswith("not supported") else "is damaged"
         raise OSError("npu_shim: '%s' %s: %s: %s" % (prefix, what, type(error).__name__, text)) from error
 
 
