@@ -68,6 +68,7 @@ FIXED = {
         "TensorListScatterIntoExistingList", [~VARIANT, 0, ~I32], [~VARIANT]
     ),
     "VarHandleOp": _layout("VarHandleOp", [], [~RESOURCE]),
+    "AssignVariableOp": _layout("AssignVariableOp", [~RESOURCE, 0], []),
     "ResourceGather": _layout("ResourceGather", [~RESOURCE, ~I32], [0]),
 }
 

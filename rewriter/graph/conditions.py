@@ -4,46 +4,30 @@
                        |
                      limit
 
-It is looked for back from what a loop's Switches ask, through what computes element by element, reduces or moves data,
-and through loop variables, containers and variables to what is written there; not through products, softmax, pooling,
-an ArgMax and the like.
+It is looked for back from what a loop's Switches ask, through whatever computes or moves data, and through loop
+variables, containers and variables to what is written there; not through products and convolutions, which are what the
+mode is chosen for.
 """
 
-from typing import AbstractSet, Dict, Iterable, List, Set
+from typing import AbstractSet, Callable, Dict, Iterable, List, Set
 
-from .graph_view import GraphView
-from .ties import NEXT, Tie
+from .graph_view import GraphView, Node
+from .ties import NEXT, RESOURCE, Tie
 from .walks import reached
 
-# ops that a condition is looked through: whoever counts or compares with them means the number that they would give
-_COMPUTES = """
-    Abs AccumulateNV2 Acos Acosh Add AddN AddV2 All Any ApproximateEqual Asin Asinh Atan Atan2 Atanh BiasAdd Cast
-    Ceil ClipByValue Cos Cosh Cumprod Cumsum Div DivNoNan Elu Equal Erf Erfc EuclideanNorm Exp Expm1 Floor FloorDiv
-    FloorMod Greater GreaterEqual Inv IsFinite IsInf IsNan L2Loss LeakyRelu Less LessEqual Log Log1p LogicalAnd
-    LogicalNot LogicalOr LoopCond Max Maximum Mean Min Minimum Mod Mul MulNoNan Neg NotEqual Pow Prod RealDiv
-    Reciprocal Relu Relu6 Rint Round Rsqrt ScatterNd Select SelectV2 Selu Sigmoid Sign Sin Sinh Softplus Softsign
-    Sqrt Square SquaredDifference Sub Sum Tan Tanh TensorScatterAdd TensorScatterMax TensorScatterMin
-    TensorScatterSub TruncateDiv TruncateMod Xdivy Xlog1py Xlogy
-"""
-COMPUTES = frozenset(_COMPUTES.split())
-READ = "ReadVariableOp"
 MEASURES = frozenset(["Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"])  # of values that they do not read
 VARIABLES = frozenset(["VarHandleOp", "Variable", "VariableV2"])
 # ops that hand on what stands for a variable
 HANDLES = frozenset(["Enter", "Identity", "Merge", "NextIteration", "RefEnter", "RefIdentity", "RefSwitch", "Switch"])
-# ops whose second input goes into the variable that their first stands for
-ASSIGNS = frozenset(
-    ["Assign", "AssignAdd", "AssignAddVariableOp", "AssignSub", "AssignSubVariableOp", "AssignVariableOp"]
-)
 
 
-def deciding(view: GraphView, ties: Iterable[Tie], moves: AbstractSet[str]) -> Set[int]:
+def deciding(view: GraphView, ties: Iterable[Tie], is_product: Callable[[str], bool]) -> Set[int]:
     """Positions of the ops whose values decide whether some loop goes on.
 
     Args:
         view: the graph, with its loops written as Enter, Merge, Switch and NextIteration.
         ties: the loop variables and containers of the graph.
-        moves: the ops that only move data.
+        is_product: whether an op type is a product or a convolution.
     """
     nodes = view.nodes
     written: Dict[int, List[int]] = {
@@ -58,8 +42,7 @@ def deciding(view: GraphView, ties: Iterable[Tie], moves: AbstractSet[str]) -> S
             return written[position]
         if node.op in VARIABLES:
             return _assigned(view, position)
-        looks_through = node.op in COMPUTES or node.op == READ or (node.op in moves and node.op not in MEASURES)
-        return [port.node for port in node.inputs] if looks_through else []
+        return [] if node.op in MEASURES or is_product(node.op) else [port.node for port in node.inputs]
 
     return {position for position in reached(_conditions(view), givers) if givers(position)}
 
@@ -73,11 +56,18 @@ def _conditions(view: GraphView) -> List[int]:
 
 
 def _assigned(view: GraphView, variable: int) -> List[int]:
-    """Positions of the nodes whose values are assigned to a variable, or added to it."""
+    """Positions of the nodes whose values go into a variable: all that a node takes with its handle or reference."""
     nodes, consumers = view.nodes, view.consumers()
+    handles = set(
+        reached([variable], lambda handle: [taker for taker in consumers[handle] if nodes[taker].op in HANDLES])
+    )
+    writers = {taker for handle in handles for taker in consumers[handle] if _takes_whole(nodes[taker], handles)}
+    return [port.node for writer in sorted(writers) for port in nodes[writer].inputs if port.node not in handles]
 
-    def takers(position: int) -> List[int]:
-        return [taker for taker in consumers[position] if nodes[taker].op in HANDLES or nodes[taker].op in ASSIGNS]
 
-    writers = [position for position in reached([variable], takers) if nodes[position].op in ASSIGNS]
-    return [nodes[position].inputs[1].node for position in writers]
+def _takes_whole(node: Node, handles: AbstractSet[int]) -> bool:
+    """Whether a node takes a variable, not its value."""
+    return any(
+        port.node in handles and (number in node.layout.ref_inputs or node.input_dtype(number) == RESOURCE)
+        for number, port in enumerate(node.inputs)
+    )

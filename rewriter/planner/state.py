@@ -1,7 +1,7 @@
 """The planner's working state: one entry per slot, and the queries that every rule makes."""
 
 import enum
-from typing import AbstractSet, Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
 
 from ..graph.conditions import deciding
 from ..graph.emulation import already_rounded
@@ -65,7 +65,7 @@ class State:
         ties = find_ties(view) if policy.gray is not Action.KEEP else ()
         self.ties = [tie for tie in ties if view.nodes[tie.members[0][0]].dtypes[0] in FLOATS]
         if policy.gray is Action.LOWER:
-            self.pins = {**_counting(view, self.ties, table.moves), **self.pins}
+            self.pins = {**_counting(view, self.ties, table), **self.pins}
         self.outcome: List[Outcome] = [_first_outcome(view, tie, policy) for tie in self.ties]
         self.gradients_low: Dict[int, int] = {}  # float32 container with low gradients -> the slot that one comes from
         self.tie_of = {position: number for number, tie in enumerate(self.ties) for position, _ in tie.members}
@@ -132,12 +132,12 @@ def lowered(state: State, dtype: int) -> int:
     return state.policy.low if dtype == FLOAT32 else dtype
 
 
-def _counting(view: GraphView, ties: Sequence[Tie], moves: AbstractSet[str]) -> Dict[int, Reason]:
+def _counting(view: GraphView, ties: Sequence[Tie], table: OpTable) -> Dict[int, Reason]:
     """The ops that count where the mode lowers what it can, those that compare a count, and those that hand it on.
 
     In float16 a counter stops at 2048, and a loop that waits for more never ends.
     """
-    decides = deciding(view, ties, moves)
+    decides = deciding(view, ties, table.is_product)
     deciders = [tie for tie in ties if any(position in decides for position, _ in tie.members)]
     return {
         **dict.fromkeys([*decides, *_compared(view, deciders)], Reason.LOOP_DECIDES),

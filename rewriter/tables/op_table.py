@@ -64,10 +64,9 @@ class OpTable:
         """TensorFlow op types that an Ascend IR name, a variant of one, or a TensorFlow name stands for; () if none."""
         return self.names.get(name) or ((name,) if name in self.entries else ())
 
-    @property
-    def moves(self) -> FrozenSet[str]:
-        """TensorFlow op types that only move data, on no list."""
-        return frozenset([op for op, entry in self.entries.items() if entry.role == "moves"])
+    def is_product(self, op: str) -> bool:
+        """Whether a TensorFlow op type is a matrix product or a convolution."""
+        return op in self.entries and self.entries[op].cube
 
     def with_lists(self, changes: Mapping[str, str]) -> "OpTable":
         """This table with other lists: `changes` maps TensorFlow op types to "white", "gray" or "black".

@@ -10,6 +10,7 @@ import traceback
 
 import numpy as np
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir))
 from npu_shim import pjrt
 
 

@@ -9,8 +9,8 @@
     s.steps(['u0'], 6, ['u0'])      its gradients are not finite
 
 What a script with the wrapped optimizers does, plain TensorFlow does in parts: it computes the gradients of a run's
-steps; runs the updates that they wait for, those of other steps too, and puts back what a skipped step protects; at
-the end of a window in which all gradients were finite it applies their mean, and runs what waits for that.
+steps; runs the updates that they wait for, those of other steps too, and puts back what a step that overflows
+protects; at the end of a window in which all gradients were finite it applies their mean, and runs what waits for that.
 """
 
 import functools
@@ -154,7 +154,7 @@ class Trained(NamedTuple):
     after: Any
 
     def puts_back(self, update, value):
-        """Whether a step that is skipped puts back what an update wrote: its own, or what is not finite."""
+        """Whether a step that overflows puts back what an update wrote: its own, or what is not finite."""
         return update in self.updates and (_written(update).startswith(self.name + "/") or not _is_finite(value))
 
 
@@ -200,32 +200,29 @@ class OracleSide(playing.Side):
 
     def steps(self, labels, number, bad):
         fed, steps = _feeds(labels, number, bad), [self._built.labels[label] for label in labels]
-        gathered = [self._gathered(step, fed) for step in steps]
-        skipped = [step for step, (_, _, finite) in zip(steps, gathered) if step.wrapped.protects and not finite]
-        self._update(list(dict.fromkeys(update for step in steps for update in step.updates)), skipped, fed)
-        for step, (window, is_full, finite) in zip(steps, gathered):
-            if is_full:
-                self._apply(step, window, finite)
+        windows = [self._gathered(step, fed) for step in steps]
+        protecting = [(step, window) for step, window in zip(steps, windows) if step.wrapped.protects]
+        overflowed = [step for step, window in protecting if not _may_be_applied(step, window[-1:])]
+        self._update(list(dict.fromkeys(update for step in steps for update in step.updates)), overflowed, fed)
+        for step, window in zip(steps, windows):
+            if len(window) == step.wrapped.every:
+                self._apply(step, window, _may_be_applied(step, window))
         return []
 
     def _gathered(self, step, fed):
-        """The gradients of a window so far, whether it is full, and whether the step may be applied."""
+        """The gradients of a window so far, those of this step included."""
         window = self._windows.setdefault(step.name, [])
         window.append(self.session.run(step.gradients, fed))
-        is_full = len(window) == step.wrapped.every
-        # the last step of a window that is skipped is skipped with it
-        looked_at = window if is_full else window[-1:]
-        finite = all(_is_finite(value) for taken in looked_at for value in taken)
-        return window, is_full, finite or not step.wrapped.checks
+        return window
 
-    def _update(self, updates, skipped, fed):
-        """Runs updates, and puts back what the steps that are skipped protect."""
+    def _update(self, updates, overflowed, fed):
+        """Runs updates, and puts back what the steps that overflow protect."""
         before = self.look()
         self.session.run(updates, fed)
         after = self.look()
         for update in updates:
             name = _written(update)
-            if any(step.puts_back(update, after[name]) for step in skipped):
+            if any(step.puts_back(update, after[name]) for step in overflowed):
                 initializer = self._built.graph.get_operation_by_name(name + "/Assign")
                 self.session.run(initializer, {initializer.inputs[1]: before[name]})
 
@@ -242,6 +239,11 @@ class OracleSide(playing.Side):
 def _written(update):
     """The name of the variable that an update writes."""
     return update.inputs[0].op.name
+
+
+def _may_be_applied(step, window):
+    """Whether all gradients are finite, or nobody looks."""
+    return not step.wrapped.checks or all(_is_finite(value) for taken in window for value in taken)
 
 
 def _is_finite(gradient):
