@@ -3,7 +3,6 @@
 import enum
 from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
 
-from ..graph.conditions import deciding
 from ..graph.emulation import already_rounded
 from ..graph.facts import NO_FACTS, Facts
 from ..graph.graph_view import GraphView, Node
@@ -14,6 +13,7 @@ from ..tables.dtypes import FLOAT32, FLOATS
 from ..tables.op_table import OpTable
 from ..tables.policy import Action, PrecisionPolicy
 from .casts import Narrowed
+from .conditions import deciding
 from .decisions import Reason
 
 

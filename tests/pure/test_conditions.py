@@ -6,8 +6,8 @@ import pathlib
 import pytest
 
 import graphs
-from npu_shim.rewriter.graph.conditions import HANDLES, MEASURES, VARIABLES, deciding
 from npu_shim.rewriter.graph.ties import find_ties
+from npu_shim.rewriter.planner.conditions import HANDLES, MEASURES, VARIABLES, deciding
 
 WHITE = graphs.WHITE
 LOOP = " e:Enter(x) m:Merge(e,n) k:Less@f(m,l) s:Switch(m,k) %s n:NextIteration(b) o:Exit(s:0) "
@@ -24,6 +24,12 @@ DECIDING = {
     # a shape does not read values
     "x:Const y:Const r:Relu(y) l:Shape@f(r)" + LOOP % "b:Add(s:1,l)": "b k m s",
     "x:Const y:Const r:Relu(y) l:ZerosLike(r)" + LOOP % "b:Add(s:1,l)": "b k m s",
+    # but where what it reads decides it
+    "x:Const y:Const r:Relu(y) w:Where@f(r) g:Reshape(y,w) l:Shape@f(w)" + LOOP % "b:Add(s:1,l)": "b k m r s",
+    "x:Const y:Const r:Relu(y) t:Tanh(y) w:Fill(r,t) l:Shape@f(w)" + LOOP % "b:Add(s:1,l)": "b k m r s",
+    # a constant of a branch is chosen by its predicate
+    "x:Const y:Const r:Relu(y) p:Switch(r,r) i:Identity(p) c:Const(^i) l:Merge(c,y)" + LOOP % "b:Add(s:1,l)":
+    "b c i k l m p r s",
     # what does not go into the condition: a second loop variable
     "x:Const l:Const" + LOOP % "b:Add(s:1,l)" +
     "e2:Enter(x) m2:Merge(e2,n2) s2:Switch(m2,k) b2:Add(s2:1,l) n2:NextIteration(b2)": "b k m s",

@@ -73,9 +73,27 @@ def variable(x):
     return loop(body, 0.0)
 
 
+def flag(x):
+    def body(i, _):
+        return tf.cond(i >= 0.0, lambda: i + 1.0, lambda: i), tf.cond(i + 1.0 >= END, lambda: 1, lambda: 0)
+
+    return loop(body, 0.0, 0, more=lambda _, done: tf.equal(done, 0))
+
+
+def left(x):
+    ends = tf.constant([END, END + 2.0])
+    return loop(
+        lambda i: tf.where(i < ends, i + 1.0, i), tf.zeros([2]), more=lambda i: tf.size(tf.boolean_mask(i, i < ends)) > 0
+    )
+
+
+def largest(x):
+    return loop(lambda i: tf.nn.top_k(tf.sort(i + [1.0, 0.5]), 2)[0], tf.zeros([2]), more=lambda i: i[0] < END)
+
+
 COUNTS = [
     where, branch, printed, product, through_integers, vector, one_behind, packed, root, told, loop_in_loop, array,
-    variable,
+    variable, flag, left, largest,
 ]  # fmt: skip
 
 
@@ -86,7 +104,7 @@ def agrees(build):
 
 def values(done, graph_def):
     """What a graph gives; a loop that does not end is an error."""
-    config = tf.ConfigProto(operation_timeout_in_ms=60000)
+    config = tf.ConfigProto(operation_timeout_in_ms=20000)
     with tf.Graph().as_default(), tf.Session(config=config) as session:
         tf.import_graph_def(graph_def, name="")
         session.run(done.init)
