@@ -4,7 +4,7 @@ A call becomes what TensorFlow's own lowering makes of it: an op that only moves
 Each of these ops has one type slot, so a signature and its callers cannot disagree:
 
     PartitionedCall(x)   x -> Identity -> ... body ... -> Identity
-    If(p, x)             x -> Switch -> ... else ..., ... then ... -> Merge
+    If(p, x)             x -> Switch -> ... else ..., ... then ... -> Merge, which waits for p
     While(x)             x -> Enter -> Merge -> ... cond ...; Merge -> Switch -> ... body ... -> NextIteration -> Merge
 
     call[in0]  call[body]/MatMul  call[out0]      names of inlined nodes; no TensorFlow name has brackets
@@ -285,7 +285,8 @@ class _Writer:
         if call.kind == CALL:
             self._add(call.exit(j), "Identity", results, dtype, device)
         elif call.kind == BRANCH:
-            self._add(call.exit(j), "Merge", results, dtype, device).attr["N"].i = len(results)
+            chosen_by = "^" + split(call.selector)[0]  # where no argument goes through a Switch, nothing else says it
+            self._add(call.exit(j), "Merge", [*results, chosen_by], dtype, device).attr["N"].i = len(results)
         else:
             goes_on, value = results
             self._add(call.following(j), "NextIteration", [value], dtype, device)

@@ -70,7 +70,10 @@ class _Search:
             return self._written[position]
         if node.op in VARIABLES:
             return _assigned(self._view, position)
-        return [port.node for port in node.inputs] or _choosing(self._view, node)
+        sources = [port.node for port in node.inputs]
+        if node.op == "Merge":  # of a call that is inlined: it waits for what chooses
+            return [*sources, *node.controls]
+        return sources or _choosing(self._view, node)
 
 
 def _conditions(view: GraphView) -> List[int]:

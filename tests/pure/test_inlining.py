@@ -75,16 +75,16 @@ FLAT = {
     """,
     IF: """
         p:Placeholder@b x:Placeholder c:NoOp e:Exp(c[out0]) c[else]/n:NoOp c[then]/a:MatMul(c[in0]:1,c[in0]:1)
-          c[in0]:Switch(x,p) c[out0]:Merge{N=2}(c[in0],c[then]/a)
+          c[in0]:Switch(x,p) c[out0]:Merge{N=2}(c[in0],c[then]/a,^p)
     """,
     CASE: """
         p:Placeholder@i x:Placeholder c:NoOp e:Exp(c[out0]) c[branch0]/a:MatMul(c[in0],c[in0])
           c[branch1]/a:Relu(c[in0]:1) c[branch2]/a:MatMul(c[in0]:2,c[in0]:2) c[in0]:_SwitchN{num_outs=3}(x,p)
-          c[out0]:Merge{N=3}(c[branch0]/a,c[branch1]/a,c[branch2]/a)
+          c[out0]:Merge{N=3}(c[branch0]/a,c[branch1]/a,c[branch2]/a,^p)
     """,
     CASE_OF_TWO: """
         p:Placeholder@i x:Placeholder c:NoOp e:Exp(c[out0]) c[branch0]/a:MatMul(c[in0],c[in0])
-          c[branch1]/a:Relu(c[in0]:1) c[in0]:_SwitchN{num_outs=2}(x,p) c[out0]:Merge{N=2}(c[branch0]/a,c[branch1]/a)
+          c[branch1]/a:Relu(c[in0]:1) c[in0]:_SwitchN{num_outs=2}(x,p) c[out0]:Merge{N=2}(c[branch0]/a,c[branch1]/a,^p)
     """,
     WHILE: """
         i:Const@i x:Placeholder w:NoOp e:Exp(w[var1]) w[cond]/l:Less(w[merge0],w[merge0])

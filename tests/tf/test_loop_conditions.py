@@ -82,13 +82,13 @@ def flag(x):
 
 def left(x):
     ends = tf.constant([END, END + 2.0])
-    return loop(
-        lambda i: tf.where(i < ends, i + 1.0, i), tf.zeros([2]), more=lambda i: tf.size(tf.boolean_mask(i, i < ends)) > 0
-    )
+    more = lambda i: tf.size(tf.boolean_mask(i, i < ends)) > 0  # noqa: E731
+    return loop(lambda i: tf.where(i < ends, i + 1.0, i), tf.zeros([2]), more=more)
 
 
 def largest(x):
-    return loop(lambda i: tf.nn.top_k(tf.sort(i + [1.0, 0.5]), 2)[0], tf.zeros([2]), more=lambda i: i[0] < END)
+    step = lambda i: tf.nn.top_k(tf.sort(i + tf.constant([1.0, 0.5])), 2)[0]  # noqa: E731
+    return loop(step, tf.zeros([2]), more=lambda i: i[0] < END)
 
 
 COUNTS = [
