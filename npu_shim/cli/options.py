@@ -40,7 +40,8 @@ def described(name: str) -> list[str]:
         raise ConfigError("there is no option '%s'%s" % (name, nearest(name, known)))
     option = known[name]
     lines = ["%s: %s" % (name, option.meaning)]
-    lines.append("  status: %s, %s%s" % (option.status, WORDS[option.status], _because(option)))
+    does = "is npu_shim's own" if name.startswith("npu_shim_") else WORDS[option.status]
+    lines.append("  status: %s, %s%s" % (option.status, does, _because(option)))
     lines.append("  where: %s" % " and ".join(_places(option)))
     if option.default is not None:
         lines.append("  default: %r" % (option.default,))

@@ -77,7 +77,9 @@ def _execute(source: Any, script: str) -> None:
     path = os.path.abspath(script) if sys.version_info >= (3, 9) else script
     main.__file__ = "<stdin>" if script == STDIN else path
     sys.modules["__main__"] = main
-    exec(compile(source, main.__file__, "exec"), main.__dict__)
+    if "__mp_main__" in sys.modules:  # multiprocessing was imported before: spawned children pickle by this name
+        sys.modules["__mp_main__"] = main
+    exec(compile(source, main.__file__, "exec", dont_inherit=True), main.__dict__)  # without this file's __future__
 
 
 def _report_uncaught(error: BaseException) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import logging
 import os
 import sys
 import types
@@ -33,10 +34,11 @@ def install() -> None:
     if isinstance(real, Facade) or real.__version__.startswith("1."):
         return
     v1 = importlib.import_module(V1)
-    verbosity = v1.logging.get_verbosity()
-    v1.logging.set_verbosity(v1.logging.ERROR)  # it warns that what follows is deprecated
+    logger = logging.getLogger("tensorflow")
+    level = logger.level  # its own, not what it has from the root logger
+    logger.setLevel(logging.ERROR)  # it warns that what follows is deprecated
     v1.disable_v2_behavior()
-    v1.logging.set_verbosity(verbosity)
+    logger.setLevel(level)
     sys.modules["tensorflow"] = Facade(real, v1)
     sys.meta_path.insert(0, _V1Modules(real))
     # they import TensorFlow

@@ -9,10 +9,12 @@ import pytest
 
 SCRIPT = """
 import json, os, pickle, sys
-class Here: pass
+class Here:
+    there: int = 0
 before = dict(file=globals().get("__file__"), path=sys.path[0], argv=sys.argv, name=__name__)
 before["builtins"] = type(__builtins__).__name__
 before["pickled"] = type(pickle.loads(pickle.dumps(Here()))) is Here
+before["annotated"] = Here.__annotations__["there"] is int
 os.chdir("inner")
 before["after chdir"] = "__file__" in globals() and os.path.exists(__file__)
 print("FACTS " + json.dumps(before))
@@ -26,9 +28,12 @@ SPAWN = """
 import multiprocessing
 import tensorflow as tf
 
+class Result(int):
+    pass
+
 def child(value):
     with tf.Graph().as_default(), tf.Session() as session:  # TensorFlow 1's names
-        return session.run(tf.placeholder_with_default(value, []) * 2)
+        return Result(session.run(tf.placeholder_with_default(value, []) * 2))
 
 if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(1) as pool:
