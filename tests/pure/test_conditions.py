@@ -26,6 +26,7 @@ DECIDING = {
     "x:Const y:Const r:Relu(y) l:ZerosLike(r)" + LOOP % "b:Add(s:1,l)": "b k m s",
     # but where what it reads decides it
     "x:Const y:Const r:Relu(y) w:Where@f(r) g:Reshape(y,w) l:Shape@f(w)" + LOOP % "b:Add(s:1,l)": "b k m r s",
+    "x:Const y:Const r:Relu(y) w:Where@f(r) u:Tanh(w) l:Shape@f(u)" + LOOP % "b:Add(s:1,l)": "b k m r s",
     "x:Const y:Const r:Relu(y) t:Tanh(y) w:Fill(r,t) l:Shape@f(w)" + LOOP % "b:Add(s:1,l)": "b k m r s",
     # a constant of a branch is chosen by its predicate
     "x:Const y:Const r:Relu(y) p:Switch(r,r) i:Identity(p) c:Const(^i) l:Merge(c,y)" + LOOP % "b:Add(s:1,l)":

@@ -200,6 +200,8 @@ def test_a_pass_runs_only_where_its_ops_are():
     line = of(*(Pass(op, rename_to("A"), "", needs_ops=frozenset(["B", op])) for op in ("Absent", "Placeholder")))
     assert pipeline.run(line, parsed(), seen) == ["Placeholder"]
     assert seen == ["A"]
+    line = of(Pass("not here", rename_to("A"), "", applies=lambda seen: False), Pass("here", rename_to("A"), ""))
+    assert pipeline.run(line, parsed("x:Const"), []) == ["here"]
     assert pipeline.run(of(Pass("all", rename_to("A"), "", needs_ops=None)), parsed("x:Const"), []) == ["all"]
 
 
