@@ -11,6 +11,10 @@ So a reader that runs after a write which its input does not wait for takes the 
 all readers of a variable that a loop writes, since TensorFlow's own optimizers take a Cast in a loop for an invariant.
 What gives that memory stays float32 with them. Any op hands on the memory unless it is known to make its own.
 
+Whoever fetches the memory is a reader that runs last: sess.run copies what is fetched when every op has run.
+
+    sess.run([v/read, assign])       gives v after the assignment
+
     D(v/read), after an assign       a Cast in D's body waits for nothing that is outside of it
 
 A reader whose input does wait may have a Cast, which waits for the same: TensorFlow's arithmetic optimizer moves Casts
@@ -84,7 +88,7 @@ class Readings(NamedTuple):
 
     Attributes:
         late: positions of the ops that read a variable's memory after a write that the memory's last op does not wait
-            for, and of the ops that hand them the memory.
+            for, of those that are fetched, and of the ops that hand them the memory.
         before: position of an op that gives a variable's memory after a write, or values that may turn out to be it ->
             positions of what lets it wait. A Cast of it waits for the same, since TensorFlow's arithmetic optimizer
             moves a Cast to the variable itself.
@@ -117,6 +121,8 @@ def readings(view: GraphView) -> Readings:
         memory = _memory(view, variable, consumers)
         copies |= casts.intersection(chain.from_iterable(consumers[giver] for giver in memory)) - memory
         givers = [giver for giver in memory if not nodes[giver].layout.ref_outputs]
+        fetched = [giver for giver in givers if giver in view.preserved and bits & ~written.get(giver, 0)]
+        late.update(chain.from_iterable(_upstream(nodes, giver, memory) for giver in fetched))
         if not in_loop and not any(written.get(p, 0) & bits for g in givers for p in (g, *consumers[g])):
             continue  # as in most training steps: it is read before it is written
         for giver in givers:

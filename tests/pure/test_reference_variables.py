@@ -1,5 +1,7 @@
 """Readers of reference variables that must not be given a copy from before a write."""
 
+import dataclasses
+
 import pytest
 
 from graphs import parse
@@ -86,6 +88,18 @@ def test_late_readers(case):
     view = parse(text)
     late = readings(view).late
     assert " ".join(sorted(view.nodes[position].name for position in late)) == expected
+
+
+@pytest.mark.parametrize(("text", "fetched", "expected"), [
+    ("v:VariableV2 c:Const; r:Identity(v) s:Reshape(r) a:MatMul(r,c) w:AssignAdd(v,a)", "s", "r s"),
+    ("v:VariableV2 c:Const; w:AssignAdd(v,c) r:Identity(v,^w) s:Reshape(r); a:MatMul(s,c)", "s", ""),
+    ("v:VariableV2 c:Const; r:Identity(v) a:MatMul(r,c) w:AssignAdd(v,a)", "a", ""),
+    ("v:VariableV2 u:VariableV2 c:Const; r:Identity(v) a:MatMul(r,c) w:AssignAdd(u,a)", "r", ""),
+])  # fmt: skip
+def test_what_is_fetched_is_read_last(text, fetched, expected):
+    view = parse(text)
+    view = dataclasses.replace(view, preserved=frozenset([view.positions()[fetched]]))
+    assert " ".join(sorted(view.nodes[position].name for position in readings(view).late)) == expected
 
 
 def test_a_cast_of_what_waits_for_a_write_waits_too():

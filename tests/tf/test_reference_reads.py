@@ -70,8 +70,8 @@ CASES = {
 
 
 def build():
-    """The graph of all cases; returns the names of what is fetched, by case."""
-    fetches = {}
+    """The graph of all cases; returns the names of what is fetched; of the products' inputs, and of the writes."""
+    fetches, memories = {}, {}
     for case, make in CASES.items():
         with tf.variable_scope(case.replace(" ", "_"), use_resource=False):
             v = tf.get_variable("v", initializer=START)
@@ -81,8 +81,9 @@ def build():
             with tf.control_dependencies([written]):
                 product = tf.matmul(tf.ones([2, tf.shape(memory)[0]]), memory)
             fetches[case] = tf.identity(product).name  # profile grappler leaves as written what is fetched
+            memories[case], memories[f"{case}, written"] = memory.name, written.name
     tf.global_variables_initializer()
-    return fetches
+    return fetches, memories
 
 
 def run(graph_def, fetches, config=None):
@@ -95,13 +96,13 @@ def run(graph_def, fetches, config=None):
 def graph():
     with tf.Graph().as_default() as graph:  # py_func's functions live as long as their graph
         with sessions.control_flow(1):
-            fetches = build()
-        yield graph.as_graph_def(), fetches
+            fetches, memories = build()
+        yield graph.as_graph_def(), fetches, memories
 
 
 @pytest.fixture(scope="module")
 def expected(graph):
-    return run(*graph)
+    return run(*graph[:2])
 
 
 def differing(values, expected):
@@ -110,7 +111,7 @@ def differing(values, expected):
 
 @pytest.mark.parametrize("how", HOW)
 def test_in_a_rewritten_graph(graph, expected, how):  # profile grappler knew of no late reads
-    graph_def, fetches = graph
+    graph_def, fetches, _ = graph
     rewritten, plan = npu_shim.rewrite(graph_def, list(fetches.values()), **how)
     assert any(decision.becomes != decision.was for decision in plan.decisions())
     assert differing(run(rewritten, fetches), expected) == []
@@ -118,8 +119,18 @@ def test_in_a_rewritten_graph(graph, expected, how):  # profile grappler knew of
 
 @pytest.mark.parametrize("mode", MODES)
 def test_in_a_session(graph, expected, mode, patched):
-    graph_def, fetches = graph
+    graph_def, fetches, _ = graph
     assert differing(run(graph_def, fetches, sessions.config(precision_mode=mode)), expected) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_fetched_is_read_last(graph, mode, patched):  # force_fp16 gave a copy from before the write
+    graph_def, _, memories = graph
+    plain = run(graph_def, memories)
+    assert (plain["Split"] == (START + 1)[8:]).all()
+    assert (plain["Relu"] == START).all()
+    values = run(graph_def, memories, sessions.config(precision_mode=mode))
+    assert [case for case in memories if not np.array_equal(values[case], plain[case])] == []
 
 
 def test_the_cases_show_both(expected):
