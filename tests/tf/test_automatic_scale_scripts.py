@@ -452,11 +452,21 @@ def test_a_script_that_scales_by_itself_is_left_alone(train, caplog):
     assert len(told) == 1, told
 
 
-def test_factors_that_are_no_loss_scale_do_not_hide_the_script(caplog):
+def clipped(norm):
+    return lambda gradients: tf.clip_by_global_norm(gradients, norm)[0]
+
+
+@pytest.mark.parametrize(("factor", "change"), [
+    (0.5, lambda gradients: [gradient / 4.0 for gradient in gradients]),
+    (0.5, clipped(1.0)),  # a norm is the root of 2.0 * a sum of halves
+    (0.1, lambda gradients: [gradient * 10.0 for gradient in gradients]),  # a new layer learns faster
+    (5.0, clipped(5.0)),  # multiplies by 5.0 * min(1 / norm, 1 / 5.0)
+])  # fmt: skip
+def test_factors_that_are_no_loss_scale_do_not_hide_the_script(factor, change, caplog):
     def build(x):
         _, loss = net(x)
-        pairs = sgd().compute_gradients(loss * 0.5)
-        return sgd().apply_gradients([(gradient / 4.0, variable) for gradient, variable in pairs])
+        gradients, variables = zip(*sgd().compute_gradients(loss * factor))
+        return sgd().apply_gradients(zip(change(gradients), variables))
 
     automatic.install()
     assert Trained(build).counts == [[5, 1, 0]]

@@ -27,7 +27,8 @@ class Origin:
             that was backpropagated in two parts).
         tested: tuple of tensors: the results of these calls from which the gradients are computed in the same run, as
             far as they can be read where the optimizer is applied.
-        factors: frozenset of own.Factor, what the script multiplies the calls' results by.
+        factors: frozenset of own.Factor, what the script multiplies the calls' results by; not what a factor of theirs
+            is made of: clipping by a norm of 5 multiplies by one that has a 1 / 5 in it.
         is_reduced: whether they are reduced over all workers: what the calls made on one is then hidden to the others.
     """
 
@@ -45,7 +46,7 @@ def origin_of(gradients: Sequence[Any]) -> Origin:
     """
     calls: dict[Call, None] = {}
     results: dict[str, Any] = {}
-    passed: set[Any] = set()
+    passed: dict[Any, bool] = {}
     for tensor, in_this_run in _made_before([getattr(g, "values", g) for g in gradients], passed):
         calls[registry_of(tensor.graph).call_of(tensor)] = None
         if in_this_run:
@@ -53,7 +54,7 @@ def origin_of(gradients: Sequence[Any]) -> Origin:
     for tensor in _upstream_of(list(results.values()), set(calls)):
         calls[registry_of(tensor.graph).call_of(tensor)] = None
         results[tensor.name] = tensor
-    factors = frozenset(factor for op in passed for factor in own.factors_of(op))
+    factors = frozenset(factor for op, carries in passed.items() if carries for factor in own.factors_of(op))
     readable = tuple(tensor for tensor in results.values() if can_read(tensor))
     return Origin(tuple(calls), readable, factors, any(map(is_of_all_workers, passed)))
 
@@ -72,25 +73,25 @@ def can_read(tensor: Any) -> bool:
 def _made_before(tensors, passed) -> Iterator[tuple[Any, bool]]:
     """Yields the results of calls from which tensors are computed, each with whether that is in the same run.
 
-    The ops between them are added to the set `passed`.
+    The ops between them are added to the dict `passed`, each with whether it carries the gradients themselves.
 
     Gradients that wait in an accumulator, or in a variable that is not trained, were computed in some other run.
     """
-    seen: set[tuple[Any, bool]] = set()
-    ahead = [(tensor, True) for tensor in tensors]
+    seen: set[tuple[Any, bool, bool]] = set()
+    ahead = [(tensor, True, True) for tensor in tensors]
     while ahead:
-        tensor, in_this_run = ahead.pop()
+        tensor, in_this_run, carries = ahead.pop()
         if registry_of(tensor.graph).call_of(tensor) is not None:
             yield tensor, in_this_run
             continue
         op = tensor.op
-        if (op, in_this_run) in seen:
+        if (op, in_this_run, carries) in seen:
             continue
-        seen.add((op, in_this_run))
-        passed.add(op)
-        ahead += [(tensor, in_this_run) for tensor in op.inputs]
+        seen.add((op, in_this_run, carries))
+        passed[op] = carries or passed.get(op, False)
+        ahead += [(taken, in_this_run, carries and own.is_scaled(op, n)) for n, taken in enumerate(op.inputs)]
         if HOLDS_GRADIENTS.match(op.type):
-            ahead += [(written, False) for written in _written_into(op)]
+            ahead += [(written, False, carries) for written in _written_into(op)]
 
 
 def is_of_all_workers(op: Any) -> bool:

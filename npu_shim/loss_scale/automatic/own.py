@@ -70,6 +70,15 @@ def factors_of(op: Any) -> list[Factor]:
     return []
 
 
+def is_scaled(op: Any, number: int) -> bool:
+    """Whether an input of an op is what the op's factors scale, and not a factor: of two scalars, the first is."""
+    taken = op.inputs[number]
+    if taken.dtype.is_bool or taken.dtype.is_integer:
+        return False  # a predicate, an index
+    is_factor = (op.type == "Mul" and _is_scalar(taken)) or (op.type in DIVISIONS and number == 1)
+    return not is_factor or (number == 0 and all(map(_is_scalar, op.inputs)))
+
+
 def _of_losses(call) -> Iterator[Factor]:
     for start in call.starts:
         if start is not None and not isinstance(start, tf.IndexedSlices):
@@ -88,7 +97,7 @@ def _of_losses(call) -> Iterator[Factor]:
 def _cancel(one, other):
     if one.name or other.name:
         return one.name == other.name and one.value == -other.value
-    return abs(one.value - 1.0) > CLOSE and abs(one.value * other.value - 1.0) < CLOSE
+    return abs(one.value) > 1.0 + CLOSE and abs(one.value * other.value - 1.0) < CLOSE  # half a loss is no scale
 
 
 def _factor(tensor):
