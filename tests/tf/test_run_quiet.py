@@ -42,6 +42,17 @@ def test_deprecations_are_shown_on_demand(tmp_path):
     assert len(re.findall("deprecated", verbose)) > 3
 
 
+def test_the_root_logger_shows_tensorflow_s_information(tmp_path):  # its logger had a level of its own: nothing was shown
+    lines = [
+        "import logging, tensorflow as tf",
+        'logging.basicConfig(level=logging.INFO, format="mine: %(message)s")',
+        'tf.logging.info("read 3 files")',
+    ]
+    (tmp_path / "script.py").write_text("\n".join(lines))
+    _, output = ran(tmp_path, "script.py")
+    assert "mine: read 3 files" in output.splitlines(), output
+
+
 @pytest.mark.skipif(not tf.__version__.startswith("2.15"), reason="scripts/quickstart installs TensorFlow 2.15")
 def test_quickstart_prints_its_progress_and_its_table(tmp_path):
     text = (ROOT / "scripts" / "quickstart_digits.py").read_text(encoding="utf-8")
