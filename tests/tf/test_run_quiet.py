@@ -42,7 +42,7 @@ def test_deprecations_are_shown_on_demand(tmp_path):
     assert len(re.findall("deprecated", verbose)) > 3
 
 
-def test_the_root_logger_shows_tensorflow_s_information(tmp_path):  # its logger had a level of its own: nothing was shown
+def test_the_root_logger_shows_tensorflow_s_information(tmp_path):  # a level of its own hid it
     lines = [
         "import logging, tensorflow as tf",
         'logging.basicConfig(level=logging.INFO, format="mine: %(message)s")',
