@@ -210,6 +210,8 @@ def test_a_mistake_ends_the_command_before_any_of_its_files_is_written(
 @pytest.mark.parametrize(("words", "said"), [
     (["--report", "o.html", "nothing.py"], "script 'nothing.py' cannot be read: No such file or directory"),
     (["--calibrate", "3", "nothing.py"], "script 'nothing.py' cannot be read: No such file or directory"),
+    ([__file__.rpartition("/")[0]], "script '%s' cannot be read: Is a directory" % __file__.rpartition("/")[0]),
+    ([sys.executable], "script '%s' is not Python source text: give its .py file, or -m MODULE" % sys.executable),
     (["--reprot", "o.html", "script.py"], "npu-shim run has no option '--reprot' (did you mean '--report'?)"),
 ])  # fmt: skip
 def test_a_run_that_cannot_begin_is_one_line(tmp_path, capsys, monkeypatch, words, said):

@@ -89,6 +89,8 @@ def _check_script(script: str) -> None:
     if script != "-m" and not os.path.isfile(script):
         reason = os.strerror(errno.EISDIR if os.path.isdir(script) else errno.ENOENT)
         raise ConfigError("script '%s' cannot be read: %s" % (script, reason))
+    if script != "-m":
+        running.require_readable(script)
 
 
 def _places(options: Mapping[str, str]) -> tuple[list[layout.Place], int]:

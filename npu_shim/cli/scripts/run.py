@@ -149,12 +149,14 @@ def _telling_what_is_unmet(asked: list[tuple[str, str]]) -> Iterator[None]:
 
 
 def require_readable(script: str) -> None:
-    """Raises ConfigError where a script cannot be read."""
+    """Raises ConfigError where a script cannot be read, or is no source text: an archive, compiled Python."""
     try:
-        with open(script, "rb"):
-            pass
+        with open(script, "rb") as f:
+            text = f.read() if os.path.isfile(script) else b""  # a pipe gives its text once
     except OSError as reason:
         raise ConfigError("script '%s' cannot be read: %s" % (script, reason.strerror)) from reason
+    if b"\0" in text:
+        raise ConfigError("script '%s' is not Python source text: give its .py file, or -m MODULE" % script)
 
 
 def _run(argv: list[str], begin: Callable[[], None]) -> int:
