@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.rewriter import tf_internals
+from npu_shim.session.clusters import unchecked
 from npu_shim.xla.passes.resources import random_ops
 
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
@@ -69,6 +70,53 @@ def test_what_xla_does_not_check_is_said_once_with_its_nodes(log):
     assert log.text.count("takes the last row for an index that is out of range") == 1
     for name in ("rows", "quotient", "checked", "asserted/Assert"):
         assert "'%s'" % name in log.text
+
+
+SINGULAR = np.float32([[1, 2], [2, 4]])
+# a part of what the line says -> (what is built of x and of integers i, x, i); TensorFlow refuses each
+REFUSED = {
+    "the last row": [
+        (lambda x, i: tf.gather_nd(x, i[:, None]), SINGULAR, [0, 7]),
+        (lambda x, i: tf.image.crop_and_resize(x, [[0.0, 0.0, 1.0, 1.0]], i, [2, 2]), np.ones([1, 2, 2, 1]), [9]),
+    ],
+    "a negative power": [(lambda x, i: tf.pow(i, -i), [1.0], [2, 3])],
+    "NaN for a label": [
+        (lambda x, i: tf.nn.sparse_softmax_cross_entropy_with_logits(labels=i, logits=x), SINGULAR, [0, 7])
+    ],
+    "an update": [(lambda x, i: tf.tensor_scatter_nd_update(x, i[:, None], [7.0, 8.0]), [1.0, 2.0], [0, 7])],
+    "sparse indices": [
+        (lambda x, i: tf.sparse_to_dense(i, [4], x), [1.0, 2.0, 3.0], [0, 1, 9]),
+        (lambda x, i: tf.sparse_to_dense(i, [4], x), [1.0, 2.0, 3.0], [2, 1, 0]),
+    ],
+    "a permutation": [(lambda x, i: tf.invert_permutation(i), [1.0], [0, 0, 1])],
+    "the end of a sequence": [
+        (lambda x, i: tf.reverse_sequence(x, i, seq_axis=1, batch_axis=0), np.ones([2, 3]), [2, 5])
+    ],
+    "negative numbers of a histogram": [
+        (lambda x, i: tf.math.bincount(i, minlength=4, maxlength=4), [1.0], [-1, 2])
+    ],
+    "any integer": [(lambda x, i: tf.random.uniform([2], i[0], i[1], tf.int32), [1.0], [5, 2])],
+    "a band is wider": [(lambda x, i: tf.matrix_band_part(x, i[0], i[1]), SINGULAR, [9, 9])],
+    "cannot be inverted": [
+        (lambda x, i: tf.matrix_inverse(x), SINGULAR, [0]),
+        (lambda x, i: tf.matrix_solve(x, x), SINGULAR, [0]),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_tensorflow_refuses_and_xla_does_not_is_said(said, log):
+    for build, x, i in REFUSED[said]:
+        unchecked._said.cache_clear()
+        log.clear()
+        feeds = {"x:0": np.asarray(x, np.float32), "i:0": np.asarray(i, np.int32)}
+        with tf.Graph().as_default() as graph:
+            result = build(*[tf.placeholder(value.dtype, value.shape, name[0]) for name, value in feeds.items()])
+        with tf.Session(graph=graph) as session, pytest.raises(tf.errors.OpError):
+            session.run(result, feeds)
+        npu_shim.compile_step(graph, [result], list(feeds))(feeds)
+        (line,) = [text for text in map(logging.LogRecord.getMessage, log.records) if "ends it with an error" in text]
+        assert said in line
 
 
 def test_arithmetic_of_shapes_is_not_spoken_of(log):

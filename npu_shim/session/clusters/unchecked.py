@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -24,17 +24,35 @@ UPDATES = (
     "SparseApply*", "ResourceSparseApply*", "ScatterNd", "TensorScatter*",
 )  # fmt: skip
 DIVISIONS = ("Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod")
+MATRICES = ("MatrixInverse", "MatrixSolve", "MatrixTriangularSolve", "Cholesky", "SelfAdjointEigV2")
 # what happens -> (ops, those with a * by how they begin; whether for integers only)
 KINDS = {
-    "takes the last row for an index that is out of range": (GATHERS, False),
+    "takes the last row for an index that is out of range": ((*GATHERS, "CropAndResize"), False),
+    "takes the nearest part for a slice that is out of range": (("Slice", "StridedSlice"), False),
     "gives -1, or the largest number, for an integer divided by zero": (DIVISIONS, True),
+    "gives 0 for a negative power of an integer": (("Pow",), True),
     "gives NaN for a label that is out of range": (("SparseSoftmaxCrossEntropyWithLogits",), False),
     "leaves out an update of a row whose index is out of range": (UPDATES, False),
+    "takes sparse indices in any order, and leaves out those out of range": (("SparseToDense",), False),
+    "takes for a permutation what is none": (("InvertPermutation",), False),
+    "reverses across the end of a sequence for a length beyond it": (("ReverseSequence",), False),
+    "leaves out negative numbers of a histogram": (("Bincount", "DenseBincount"), False),
+    "draws any integer where minval is not below maxval": (("RandomUniformInt",), False),
+    "keeps all of a matrix where a band is wider": (("MatrixBandPart",), False),
+    "gives numbers for a matrix that cannot be inverted or decomposed": (MATRICES, False),
     "stays at the limit of a counter": (("CountUpTo", "ResourceCountUpTo"), False),
     "gives an infinite CTC loss where labels need more time than there is": (("CTCLoss",), False),
     "ignores tf.check_numerics": (("CheckNumerics", "CheckNumericsV2"), False),
     "ignores tf.Assert": (("Assert",), False),
 }  # source: TensorFlow 2.15.1, tried on CPU
+# op -> the inputs that decide whether it is an error
+DECIDING = {
+    "Slice": (1, 2), "StridedSlice": (1,), "ReverseSequence": (1,), "RandomUniformInt": (1, 2),
+    "MatrixBandPart": (1, 2),
+}  # fmt: skip
+# op -> the values of its second input, a constant, with which it never is
+SAFE: dict[str, Callable[[Any], Any]] = {"Pow": lambda value: value >= 0}
+SAFE.update(dict.fromkeys(DIVISIONS, lambda value: value != 0))
 
 
 def tell(graph_def: Any) -> None:
@@ -82,7 +100,7 @@ def _unchecked_ops(nodes, graph):
     whole = {node.name: node for node in graph} if any(by_kind.values()) else {}
     sizes = _OfSizes(whole)
     for what, of_kind in by_kind.items():
-        names = [node.name for node in of_kind if node.name not in sizes and not _is_by_constant(node, whole)]
+        names = [node.name for node in of_kind if not _is_known(node, sizes) and not _is_safe(node, whole)]
         if names:
             yield what, names
 
@@ -123,10 +141,18 @@ class _OfSizes:
         return unknown[0] if unknown else True
 
 
-def _is_by_constant(node, nodes):
-    """Whether a node, of nodes by name, is a division by a constant without a zero."""
-    by = nodes.get(source_of(node.input[1])) if node.op in DIVISIONS else None
-    return by is not None and by.op == "Const" and bool(tf.make_ndarray(by.attr["value"].tensor).all())
+def _is_known(node, sizes):
+    """Whether what decides is a matter of shapes and constants: TensorFlow and XLA know as much of it."""
+    if node.op == "StridedSlice" and not node.attr["shrink_axis_mask"].i:
+        return True  # x[a:b] has what there is between them
+    deciding = [source_of(node.input[number]) for number in DECIDING.get(node.op, ())]
+    return all(name in sizes for name in deciding or [node.name])
+
+
+def _is_safe(node, nodes):
+    """Whether a node, of nodes by name, has a constant with which nothing can happen: a divisor without a zero."""
+    by = nodes.get(source_of(node.input[1])) if node.op in SAFE else None
+    return by is not None and by.op == "Const" and bool(SAFE[node.op](tf.make_ndarray(by.attr["value"].tensor)).all())
 
 
 def _is_of(op, ops):
