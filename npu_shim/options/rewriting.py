@@ -160,7 +160,8 @@ def _to_overrides(customized, left_out):
 
     def override(custom):
         inputs, outputs = ([d and NUMBERS[d] for d in dtypes] for dtypes in (custom.inputs, custom.outputs))
-        return Override(tuple(inputs), tuple(outputs), "customize_dtypes %s line %d" % (customized.path, custom.line))
+        source = "customize_dtypes %s line %d" % (customized.path, custom.line)
+        return Override(tuple(inputs), tuple(outputs), source, custom.replaced)
 
     by_name = {name: override(custom) for name, custom in customized.by_name.items() if name not in left_out}
     return Overrides(by_name, {op: override(custom) for op, custom in customized.by_op.items()})

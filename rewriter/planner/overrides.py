@@ -17,11 +17,16 @@ Dtypes = Tuple[Optional[int], ...]
 
 @dataclass(frozen=True)
 class Override:
-    """Requested dtype numbers by input and output number, None or missing if unspecified; `source` is the requester."""
+    """Requested dtype numbers by input and output number, None or missing if unspecified; `source` is the requester.
+
+    `replaced` says that they were requested of the op that this one replaces, which may have had other inputs: a float
+    dtype for what is an integer now is passed over.
+    """
 
     inputs: Dtypes
     outputs: Dtypes
     source: str
+    replaced: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ def asked_of_slot(override: Override, node: Node, k: int) -> Optional[Tuple[int,
         return None
     was = node.dtypes[k]
     both = into | out
+    if override.replaced and was not in FLOATS and both <= FLOATS:
+        return None
     if len(both) == 1:
         [dtype] = both
         if dtype == was or (dtype in FLOATS and was in FLOATS):

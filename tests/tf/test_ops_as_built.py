@@ -122,6 +122,16 @@ def test_what_is_asked_of_products_is_not_asked_of_a_division_by_a_constant(patc
     np.testing.assert_array_equal(run(divided, **asked), run(divided))
 
 
+@pytest.mark.parametrize("lines", ["OpType::Mul:" + ADDS[2:], "times_one" + ADDS])
+def test_a_product_of_which_tensorflow_makes_another_op(patched, tmp_path, lines):  # float32 was asked of a shape
+    asked = sessions.config(precision_mode="allow_mix_precision", customize_dtypes=_file(tmp_path / "asked", lines))
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [2, 2])
+        y = tf.multiply(tf.matmul(x, x), tf.ones([2, 2]), name="times_one")  # BroadcastTo, where it is fetched
+        with tf.Session(config=asked) as session:
+            assert (session.run(y, {x: np.eye(2)}) == np.eye(2)).all()
+
+
 def in_function(x):
     return tf.function(lambda x: tf.reshape(divided(x), [2, 2]), autograph=False)(x)
 

@@ -35,11 +35,15 @@ class Custom:
     If there are fewer entries than inputs or outputs, the rest is unspecified. There may also be more: Ascend's
     MatMulV2 has a third input that TensorFlow's MatMul lacks. So it is in the original, which passes over both without
     a word; see `surplus`.
+
+    Attributes:
+        replaced: whether the op is one by which TensorFlow has replaced what the line speaks of: inputs may be others.
     """
 
     inputs: Dtypes
     outputs: Dtypes
     line: int
+    replaced: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@
 Where only some of the old ops are in a scope, all of the new one is.
 
 Constant folding keeps the name of an op whose type it changes: x / 3 becomes x * (1 / 3). What lists and
-customize_dtypes ask of the type that the script built holds for the new one, in functions too.
+customize_dtypes ask of the type that the script built holds for the new one, in functions too; but for inputs that are
+no longer there, as where x * 1 becomes BroadcastTo(x, shape).
 """
 
 from __future__ import annotations
@@ -54,16 +55,18 @@ def as_asked(graph_def: Any, built: Mapping[str, str], chosen: Precision) -> Pre
     """
     changed = [(node, was) for node in graph_def.node for was in [_built_type(node, built)] if was != node.op]
     by_op = {} if chosen.customized is None else chosen.customized.by_op
+    by_name = {} if chosen.customized is None else dict(chosen.customized.by_name)
     requests = {}
     for node, was in changed:
         entries = chosen.table.entries
         if was in entries and node.op != "Const" and _list_counts(entries[was], entries.get(node.op)):
             _ask(node, entries[was].listed, chosen.policy.low)
-        if was in by_op or node.op in by_op:
-            requests[node.name] = by_op.get(was, UNASKED)
+        if node.name in by_name or was in by_op or node.op in by_op:
+            asked = by_name.get(node.name) or by_op.get(was, UNASKED)
+            requests[node.name] = dataclasses.replace(asked, replaced=True)
     if not requests or chosen.customized is None:
         return chosen
-    by_name = {**requests, **chosen.customized.by_name}
+    by_name.update(requests)
     return dataclasses.replace(chosen, customized=dataclasses.replace(chosen.customized, by_name=by_name))
 
 
