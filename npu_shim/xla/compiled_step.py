@@ -306,7 +306,8 @@ class _Program:
 
     def __init__(self, step: step_function.StepFunction, feeds: Sequence[str], count: int) -> None:
         self.run = compiled(step, count)
-        self._step, self._count, self._is_loop = step, count, _is_loop(step, count)
+        self._step, self._count = step, count
+        self._is_loop, self._loop_is_sound = _is_loop(step, count), False
         self.may_be_open = step.unsized or dynamic_shapes.may_be_open_inside(graphdef.opened(step.graph_def))
         self._feeds, self._constants = feeds, list[int]()  # numbers of the feeds that XLA may make constants of
         self._sound: set[tuple[bytes, ...]] = set()  # values of those, of which the sizes are known to be right
@@ -315,11 +316,20 @@ class _Program:
         """Raises PlanError for sizes that depend on the data, and with which XLA computes wrongly for those feeds."""
         if not self.may_be_open:
             return
-        is_one = self._count == 1 or self._is_loop
-        for feeds in [arrays] if is_one else [[array[at] for array in arrays] for at in range(self._count)]:
+        if self._is_loop and not self._loop_is_sound:
+            self._require_sizes(())
+            self._loop_is_sound = True
+        for feeds in self._outside_of_loop(arrays):
             if self._values(feeds) not in self._sound:
-                self._require_sizes(() if self._is_loop else feeds)
+                self._require_sizes(feeds)
                 self._sound.add(self._values(feeds))
+
+    def _outside_of_loop(self, arrays):
+        """The feeds of each step that is no iteration of a loop."""
+        if self._count == 1:
+            return [arrays]
+        first = 0 if not self._is_loop else self._count if _carries_results(self._step) else self._count - 1
+        return [[array[at] for array in arrays] for at in range(first, self._count)]
 
     def _values(self, feeds):
         return tuple(feeds[number].tobytes() for number in self._constants)
@@ -340,6 +350,10 @@ class _Program:
 def compiled(step: step_function.StepFunction, count: int) -> Callable[..., Any]:
     """Returns a compiled function that runs a step `count` times in a loop on the device.
 
+    Where the shape of a result is not known, the last step is called after the loop. It is a program of its own: within
+    one, XLA makes a constant of what a variable holds before the loop if it wants to know the variable's value, and the
+    last step would start from that (TensorFlow 2.15.1).
+
     On a CPU, a step with convolutions is called `count` times instead: XLA has fast convolutions only outside of loops;
     those inside are ten times slower and round differently (TensorFlow 2.15.1).
 
@@ -352,7 +366,15 @@ def compiled(step: step_function.StepFunction, count: int) -> Callable[..., Any]
         return one
     if not _is_loop(step, count):
         return lambda *stacked: [one(*[batch[number] for batch in stacked]) for number in range(count)][-1]
-    return tf.function(repeated(step.function, count), autograph=False, jit_compile=True)
+    if _carries_results(step):
+        return tf.function(_loop(step.function, count), autograph=False, jit_compile=True)
+    before = tf.function(_loop(step.function, count - 1, False), autograph=False, jit_compile=True)
+
+    def steps(*stacked):
+        before(*[batch[:-1] for batch in stacked])
+        return one(*[batch[-1] for batch in stacked])
+
+    return steps
 
 
 def _is_loop(step: step_function.StepFunction, count: int) -> bool:
@@ -366,29 +388,32 @@ def has_convolutions(graph_def: Any) -> bool:
     return any("Conv" in node.op for nodes in [graph_def.node, *bodies] for node in nodes)
 
 
-def repeated(function: Any, count: int) -> Callable[..., Any]:
+def _carries_results(step: step_function.StepFunction) -> bool:
+    """Whether a loop of steps can carry its results: a loop's variables have known shapes."""
+    return all(result.shape.is_fully_defined() for result in step.function.outputs)
+
+
+def _loop(function: Any, count: int, carried: bool = True) -> Callable[..., Any]:
     """Returns a function that runs a step's function `count` times in a while loop on the device.
 
     Args:
         function: of a StepFunction.
-        count: above 1.
+        count: at least 1.
+        carried: whether it returns the results of the last step, whose shapes are known; or none.
 
     Returns:
-        A function of stacked arguments, [count, ...] each, that returns the results of the last step.
+        A function of stacked arguments, [count, ...] each.
     """
-    results = function.outputs
-    carried = all(result.shape.is_fully_defined() for result in results)
-    looped = count if carried else count - 1  # others come from a last step after the loop
 
     def steps(*stacked):
         def step(number, *_):
             results = function(*[batch[number] for batch in stacked])
             return (number + 1, *(results if carried else ()))
 
-        start = [tf.zeros(result.shape, result.dtype) for result in results] if carried else []
+        start = [tf.zeros(result.shape, result.dtype) for result in function.outputs] if carried else []
         _, *last = tf.while_loop(
-            lambda number, *_: number < looped, step, [tf.constant(0), *start], return_same_structure=True
+            lambda number, *_: number < count, step, [tf.constant(0), *start], return_same_structure=True
         )
-        return last if carried else function(*[result[count - 1] for result in stacked])
+        return last
 
     return steps

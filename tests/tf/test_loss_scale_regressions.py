@@ -459,3 +459,23 @@ def test_a_run_of_skipped_steps_is_one_line():
         line % 12,
         "another message about the global step",
     ]
+
+
+@pytest.mark.parametrize("of_loop", [True, False])
+def test_gradients_that_tensorflow_never_computes_are_told(of_loop, caplog):  # no step was applied, without a word
+    with sessions.control_flow(1), tf.Graph().as_default():
+        w = tf.get_variable("w", initializer=1.0, use_resource=False)
+        mean = tf.get_variable("mean", initializer=0.0, use_resource=False, trainable=False)
+        y = tf.while_loop(lambda k, y: k < 3, lambda k, y: (k + 1, y * w), [0, 2.0])[1]
+        loss, update = tf.square(y), tf.assign(mean, y if of_loop else w)
+        with tf.control_dependencies([update]):
+            plain = tf.train.GradientDescentOptimizer(0.125).minimize(loss)
+            ours = LossScaleOptimizer(tf.train.GradientDescentOptimizer(0.125), dynamic()).minimize(loss)
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            for train_op in (plain, ours):
+                before = session.run(w)
+                session.run(train_op)
+                assert (session.run(w) == before) == of_loop
+    told = [line for line in caplog.messages if "TensorFlow never computes them" in line]
+    assert ["loop 'while' are made under tf.control_dependencies on 'Assign'" in line for line in told] == [True] * of_loop

@@ -185,3 +185,28 @@ def test_branches_of_sizes_that_a_feed_says_are_refused(name, version):
 def test_branches_of_one_size_that_a_feed_says_run(version):
     choice = lambda n, v: tf.cond(n > 2, lambda: gathered(n + 1, v), lambda: gathered(n + 1, v * 2))  # noqa: E731
     assert_as_in_a_session(choice, version, [use for use, _ in REFUSED.values()])
+
+
+def test_a_loop_of_steps_whose_results_have_no_known_size():  # the last step began with the first's variables
+    xs, ps = np.float32([[1, 2, -1], [1, 1, 1], [2, -1, 0], [1, 1, 1]]), [True, True, False, False]
+
+    def build():
+        x, p = tf.placeholder(tf.float32, [3], "x"), tf.placeholder(tf.bool, [], "p")
+        w, u = (tf.get_variable(name, initializer=np.float32([1, 2, 3]), use_resource=True) for name in "wu")
+        loss = tf.reduce_sum(tf.cond(p, lambda: w * x, lambda: tf.gather(u, [2, 0, 1]) * x) * w)
+        gradients = [tf.convert_to_tensor(gradient) for gradient in tf.gradients(loss, [w, u])]
+        with tf.control_dependencies([loss, *gradients]):
+            train_op = tf.train.GradientDescentOptimizer(0.125).minimize(loss)
+        return [loss, *gradients, train_op], tf.global_variables_initializer()
+
+    with sessions.control_flow(2), tf.Graph().as_default():
+        fetches, init = build()
+        with tf.Session() as session:
+            session.run(init)
+            step = npu_shim.compile_step(session, fetches, ["x", "p"], iterations_per_loop=4)
+            for x, p in zip(xs, ps):
+                *wanted, _ = session.run(fetches, {"x:0": x, "p:0": p})
+            for result, expected in zip(step({"x": xs, "p": ps}), wanted):
+                np.testing.assert_allclose(result, expected)
+            for variable in tf.global_variables():
+                np.testing.assert_allclose(step.state()[variable.op.name], session.run(variable))

@@ -7,6 +7,7 @@ from typing import Any, Sequence
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import ranks
+from npu_shim.loss_scale.steps import dead
 from npu_shim.options.ops.scopes import EQUAL_SHAPES, attributes
 from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 
@@ -33,6 +34,8 @@ def all_finite(gradients: Sequence[Any], known: tf.Tensor | None = None) -> tf.T
         gradients: list of Tensor or IndexedSlices, float or complex; of the latter the values are looked at.
         known: `magnitudes(gradients)` if already computed.
     """
+    if not tf.executing_eagerly():
+        dead.tell(tf.get_default_graph())
     with keep_dtype(), tf.name_scope("all_finite"):
         known = magnitudes(gradients) if known is None else known
         quick = tf.is_finite(tf.reduce_sum(known))
