@@ -461,21 +461,38 @@ def test_a_run_of_skipped_steps_is_one_line():
     ]
 
 
-@pytest.mark.parametrize("of_loop", [True, False])
-def test_gradients_that_tensorflow_never_computes_are_told(of_loop, caplog):  # no step was applied, without a word
+UNDER = {  # what gradients of a loop are made under: (what is waited for, whether w is in the loop's start, turns)
+    "nothing": (lambda y: [], True, 20),
+    "another op": (lambda y: [tf.constant(1.0)], False, 20),
+    "another op, and the loop starts with w": (lambda y: [tf.constant(1.0)], True, 3),
+    "what waits for the loop": (lambda y: [tf.identity(y)], False, 3),
+    "what waits for the loop, many turns": (lambda y: [tf.identity(y)], False, 20),
+}
+SAID_OF = {  # -> (parts of the lines, whether w is trained)
+    "nothing": ([], True),
+    "another op": ([], True),
+    "another op, and the loop starts with w": (["'gradients/while/Enter_1_grad/Exit' is a gradient"], False),
+    "what waits for the loop": (["gradients of loop 'while'"], True),
+    "what waits for the loop, many turns": (["gradients of loop 'while'"], False),
+}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("case", UNDER)
+def test_gradients_that_tensorflow_does_not_compute_are_told(case, wrapped, caplog):  # nothing was applied, nor said
+    awaited, starts_with_w, turns = UNDER[case]
+    lines, trained = SAID_OF[case]
     with sessions.control_flow(1), tf.Graph().as_default():
         w = tf.get_variable("w", initializer=1.0, use_resource=False)
-        mean = tf.get_variable("mean", initializer=0.0, use_resource=False, trainable=False)
-        y = tf.while_loop(lambda k, y: k < 3, lambda k, y: (k + 1, y * w), [0, 2.0])[1]
-        loss, update = tf.square(y), tf.assign(mean, y if of_loop else w)
-        with tf.control_dependencies([update]):
-            plain = tf.train.GradientDescentOptimizer(0.125).minimize(loss)
-            ours = LossScaleOptimizer(tf.train.GradientDescentOptimizer(0.125), dynamic()).minimize(loss)
+        start = w * 2.0 if starts_with_w else 2.0
+        y = tf.while_loop(lambda k, y: k < turns, lambda k, y: (k + 1, y * 0.5 + w), [0, start])[1]
+        optimizer = tf.train.GradientDescentOptimizer(0.125)
+        with tf.control_dependencies(awaited(y)):
+            train_op = (LossScaleOptimizer(optimizer, dynamic()) if wrapped else optimizer).minimize(tf.square(y))
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
-            for train_op in (plain, ours):
-                before = session.run(w)
-                session.run(train_op)
-                assert (session.run(w) == before) == of_loop
-    told = [line for line in caplog.messages if "TensorFlow never computes them" in line]
-    assert ["loop 'while' are made under tf.control_dependencies on 'Assign'" in line for line in told] == [True] * of_loop
+            session.run(train_op)
+            assert (session.run(w) != 1.0) == trained
+    told = [line for line in caplog.messages if "TensorFlow" in line]
+    assert len(told) == (len(lines) if wrapped else 0)
+    assert all(part in line for part, line in zip(lines, told))

@@ -1,50 +1,69 @@
-"""Gradients that TensorFlow never computes: of a loop, made under what waits for that loop.
+"""Gradients of version 1 loops that TensorFlow never computes: those made under tf.control_dependencies.
 
-    y = while_loop(...)    update: moving mean of y    with control_dependencies([update]): gradients(loss(y), w)
+    with control_dependencies([update]): gradients(loss(while_loop(.., start)), w)
 
-The gradient counts the loop's iterations from within the loop: its counter enters the loop when the update is done, and
-the loop has ended by then. TensorFlow (1.15 to 2.21, version 1 loops) then gives no value and no error: in plain
-training such weights keep their initial values. Of a step that tests its gradients, nothing is applied at all.
+Two kinds (TensorFlow 2.15.1, also without Grappler). The gradient of what a loop starts with leaves the loop by an op
+that waits for the loop's body, which has no next turn. And where the update waits for the loop itself (a moving mean of
+its result), what counts the loop's turns enters it too late if there are more than parallel_iterations. Neither is an
+error: in plain training such weights keep their values. Of a step that tests all of its gradients nothing is applied.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Iterable
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.graph.walks import reached
 
 LOG = logging.getLogger("npu_shim")
-SAID = "npu_shim/dead_gradients"  # collection of a graph: names of the loops that were named
+SAID = "npu_shim/dead_gradients"  # collection of a graph: names of the ops that were spoken of
+REMEDY = "then no step is applied. Call compute_gradients outside of the control dependencies, apply_gradients within"
 
 
-def tell(graph: tf.Graph) -> None:
-    """Logs one line for each loop of a graph whose gradients are never computed; once for each loop."""
-    said = graph.get_collection_ref(SAID)
-    for op in graph.get_operations():
-        if op.type != "Enter" or not op.inputs[0].op.control_inputs:
-            continue
-        frame = op.get_attr("frame_name").decode()
-        if frame not in said and _waits_for(op.inputs[0].op, frame):
-            said.append(frame)
+def tell(gradients: Iterable[tf.Tensor]) -> None:
+    """Logs a line for each op that keeps TensorFlow from computing gradients; once for each op."""
+    starts = [gradient.op for gradient in gradients]
+    if not starts or not any(op.type == "Exit" for op in starts[0].graph.get_operations()):
+        return
+    said = starts[0].graph.get_collection_ref(SAID)
+    for op in reached(starts, lambda op: [tensor.op for tensor in op.inputs]):
+        if op.type == "Exit" and op.name not in said and _waits_for_its_loop(op):
+            said.append(op.name)
             LOG.warning(
-                "npu_shim: the gradients of loop '%s' are made under tf.control_dependencies on '%s', which waits for "
-                "that loop: TensorFlow never computes them, so no step is applied. Call compute_gradients outside of "
-                "the control dependencies, and apply_gradients within",
-                frame.rpartition("/")[0] or frame,
+                "npu_shim: '%s' is a gradient of what a loop starts with, made under tf.control_dependencies: "
+                "TensorFlow never computes it, and %s",
+                op.name,
+                REMEDY,
+            )
+        if op.type == "Enter" and op.name not in said and _enters_after_its_loop(op):
+            said.append(op.name)
+            LOG.warning(
+                "npu_shim: gradients of loop '%s' are made under tf.control_dependencies on '%s', which waits for that "
+                "loop: TensorFlow does not compute them if it has more than parallel_iterations turns, and %s",
+                _frame(op).rpartition("/")[0] or _frame(op),
                 op.inputs[0].op.control_inputs[0].name,
+                REMEDY,
             )
 
 
-def _waits_for(start: Any, frame: str) -> bool:
-    """Whether what a loop's counter starts from waits for the end of the loop."""
-    before = reached(list(start.control_inputs), lambda op: [*op.control_inputs, *(tensor.op for tensor in op.inputs)])
-    return any(op.type == "Exit" and _frame(op) == frame for op in before)
-
-
-def _frame(leaving: Any) -> str | None:
-    """The frame that an Exit leaves."""
+def _waits_for_its_loop(leaving: Any) -> bool:
+    """Whether an Exit takes what waits, by control inputs, for the body of its loop."""
     context = leaving._get_control_flow_context()
-    return None if context is None else str(context.name)
+    if context is None:  # of an imported graph that was saved without
+        return False
+    pivot = context.GetControlPivot().op
+    return any(op is pivot for op in reached([leaving.inputs[0].op], lambda op: op.control_inputs))
+
+
+def _enters_after_its_loop(entering: Any) -> bool:
+    """Whether what enters a loop waits, by control inputs, for the loop's end."""
+    frame = _frame(entering)
+    start = entering.inputs[0].op.control_inputs
+    before = reached(start, lambda op: [*op.control_inputs, *(tensor.op for tensor in op.inputs)])
+    return any(op.type == "Exit" and getattr(op._get_control_flow_context(), "name", None) == frame for op in before)
+
+
+def _frame(entering: Any) -> str:
+    return str(entering.get_attr("frame_name").decode())

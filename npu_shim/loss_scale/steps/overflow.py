@@ -35,7 +35,7 @@ def all_finite(gradients: Sequence[Any], known: tf.Tensor | None = None) -> tf.T
         known: `magnitudes(gradients)` if already computed.
     """
     if not tf.executing_eagerly():
-        dead.tell(tf.get_default_graph())
+        dead.tell([g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients])
     with keep_dtype(), tf.name_scope("all_finite"):
         known = magnitudes(gradients) if known is None else known
         quick = tf.is_finite(tf.reduce_sum(known))
