@@ -453,20 +453,21 @@ def test_a_script_that_scales_by_itself_is_left_alone(train, caplog):
 
 
 def clipped(norm):
-    return lambda gradients: tf.clip_by_global_norm(gradients, norm)[0]
+    return lambda gradients, _: tf.clip_by_global_norm(gradients, norm)[0]
 
 
 @pytest.mark.parametrize(("factor", "change"), [
-    (0.5, lambda gradients: [gradient / 4.0 for gradient in gradients]),
+    (0.5, lambda gradients, _: [gradient / 4.0 for gradient in gradients]),
     (0.5, clipped(1.0)),  # a norm is the root of 2.0 * a sum of halves
-    (0.1, lambda gradients: [gradient * 10.0 for gradient in gradients]),  # a new layer learns faster
+    (0.1, lambda gradients, _: [gradient * 10.0 for gradient in gradients]),  # a new layer learns faster
     (5.0, clipped(5.0)),  # multiplies by 5.0 * min(1 / norm, 1 / 5.0)
+    (10.0, lambda gradients, weights: [gradient + 0.1 * weight for gradient, weight in zip(gradients, weights)]),
 ])  # fmt: skip
 def test_factors_that_are_no_loss_scale_do_not_hide_the_script(factor, change, caplog):
     def build(x):
         _, loss = net(x)
         gradients, variables = zip(*sgd().compute_gradients(loss * factor))
-        return sgd().apply_gradients(zip(change(gradients), variables))
+        return sgd().apply_gradients(zip(change(gradients, variables), variables))
 
     automatic.install()
     assert Trained(build).counts == [[5, 1, 0]]

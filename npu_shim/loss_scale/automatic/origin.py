@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.distributed.job import ranks
 from npu_shim.loss_scale.automatic import own
 from npu_shim.loss_scale.automatic.calls import Call, registry_of
+from npu_shim.rewriter.graph.walks import reached
 
 # an op that writes into the variable, or adds to the accumulator, that is its first input
 WRITER = re.compile(r"(Resource)?(Assign\w*|Scatter\w+)$|\w*AccumulatorApplyGradient$")
@@ -54,7 +55,7 @@ def origin_of(gradients: Sequence[Any]) -> Origin:
     for tensor in _upstream_of(list(results.values()), set(calls)):
         calls[registry_of(tensor.graph).call_of(tensor)] = None
         results[tensor.name] = tensor
-    factors = frozenset(factor for op, carries in passed.items() if carries for factor in own.factors_of(op))
+    factors = frozenset(factor for op in _carriers(passed) for factor in own.factors_of(op))
     readable = tuple(tensor for tensor in results.values() if can_read(tensor))
     return Origin(tuple(calls), readable, factors, any(map(is_of_all_workers, passed)))
 
@@ -92,6 +93,19 @@ def _made_before(tensors, passed) -> Iterator[tuple[Any, bool]]:
         ahead += [(taken, in_this_run, carries and own.is_scaled(op, n)) for n, taken in enumerate(op.inputs)]
         if HOLDS_GRADIENTS.match(op.type):
             ahead += [(written, False, carries) for written in _written_into(op)]
+
+
+def _carriers(passed) -> Iterator[Any]:
+    """Yields the ops passed that gradients go through: not those of a decaying weight that is added to them."""
+
+    def starts(op):
+        from_call = any(registry_of(tensor.graph).call_of(tensor) is not None for tensor in op.inputs)
+        return from_call or (HOLDS_GRADIENTS.match(op.type) and next(_written_into(op), None) is not None)
+
+    carrying = [op for op, carries in passed.items() if carries]
+    return reached([op for op in carrying if starts(op)], lambda op: [
+        user for tensor in op.outputs for user in tensor.consumers() if passed.get(user)
+    ])  # fmt: skip
 
 
 def is_of_all_workers(op: Any) -> bool:
