@@ -390,7 +390,8 @@ def has_convolutions(graph_def: Any) -> bool:
 
 def _carries_results(step: step_function.StepFunction) -> bool:
     """Whether a loop of steps can carry its results: a loop's variables have known shapes."""
-    return all(result.shape.is_fully_defined() for result in step.function.outputs)
+    function: Any = step.function
+    return all(result.shape.is_fully_defined() for result in function.outputs)
 
 
 def _loop(function: Any, count: int, carried: bool = True) -> Callable[..., Any]:

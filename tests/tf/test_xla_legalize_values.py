@@ -79,6 +79,9 @@ def means():
         yield "Mean", {"input": np.zeros([0, 2], dtype), "axis": np.array([0])}, {"keep_dims": True}
 
 
+RANKED = np.float64([  # equal ones, NaN, and infinities
+    [1, 2, 3], [1, 2, 3], [5, 5, 5], [np.nan, 1, 2], [np.inf, 1, 2], [1, 2, -np.inf], [7, 8, 9],
+])  # fmt: skip
 CASES = [  # op, its inputs, its attributes
     product(False, False), product(True, False), product(False, True), product(True, True), product(False, False, 40),
     ("SparseTensorDenseAdd", {"a_indices": PLACES, "a_values": floats(7), "a_shape": SHAPE, "b": floats(4, 5)}, {}),
@@ -107,6 +110,7 @@ CASES = [  # op, its inputs, its attributes
     ("SeluGrad", {"gradients": floats(7), "outputs": np.array([0.0, -0.0, 1.5, -1.5, 3.0, -0.1, 0.1])}, {}),
     *means(),
     ("InTopK", {"predictions": floats(4, 9), "targets": np.array([0, 8, 3, 3], np.int32)}, {"k": 3}),
+    ("InTopKV2", {"predictions": RANKED, "targets": np.array([-1, 3, 0, 1, 1, 2, 2], np.int64), "k": np.int64(2)}, {}),
     ("ScatterNdNonAliasingAdd", {"input": floats(6, 2), "indices": PICKS[:, None], "updates": floats(8, 2)}, {}),
 ]  # fmt: skip
 # what XLA must know is no feed

@@ -1,5 +1,6 @@
 """XLA in the session: what is in its clusters, what stays out, and what happens when shapes change."""
 
+import functools
 import logging
 import os
 
@@ -235,6 +236,17 @@ def test_what_clusters_do_not_check_is_said_once_a_session(caplog, patched):
     told = [record.getMessage() for record in caplog.records if "takes the last row" in record.getMessage()]
     assert len(told) == 2
     assert "'rows'" in told[0]
+
+
+def test_targets_that_are_no_class_are_in_no_top(patched):
+    """Regression: in a cluster the prediction for a target that is no class was 0."""
+    with tf.Graph().as_default() as graph:
+        x, k = tf.placeholder(tf.float32, [3, 4], "x"), tf.placeholder(tf.int32, [3], "k")
+        y = functools.reduce(lambda y, _: tf.tanh(y * 2.0), range(8), x)  # small clusters are dissolved
+        share = tf.reduce_mean(tf.cast(tf.nn.in_top_k(y, k, 2), tf.float32) * 3.0)
+    fed = {"x:0": [[-3, -1, -1, -2], [-3, -1, -1, -2], [3, 2, 1, 0]], "k:0": [-1, 4, 1]}
+    with tf.Session(graph=graph, config=sessions.config(**ON)) as session:
+        assert [session.run(share, fed) for _ in range(3)] == [1.0] * 3
 
 
 def test_a_pool_that_was_turned_is_in_a_cluster(patched):

@@ -1,8 +1,8 @@
 """Chooses the nodes that stay out of a session's XLA clusters, so that no cluster is recompiled for every batch.
 
 XLA compiles a cluster for the shapes of its inputs. So a cluster must not hold ops that derive shapes from data, see
-rewriter/analysis/data_sizes.py. Strings are out as well. TensorFlow itself leaves out everything else that XLA cannot
-compile.
+rewriter/analysis/data_sizes.py. Strings are out as well, and ops of which XLA's kernel gives something else.
+TensorFlow itself leaves out everything else that XLA cannot compile.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from npu_shim.rewriter.ir.definitions import registered
 from npu_shim.rewriter.ir.graph import Graph, Node
 
 STRING = 7  # tf.string
+OTHERWISE = ("InTopK", "InTopKV2")  # the prediction for what is no class is 0, and NaN is compared
 
 
 def excluded(graph: Graph) -> set[str]:
     """Returns the names of the nodes of a graph that stay out of clusters."""
     dependent = data_sizes.of(graph).dependent
-    return {node.name for node in graph if node in dependent or _has_strings(node)}
+    return {node.name for node in graph if node in dependent or node.op in OTHERWISE or _has_strings(node)}
 
 
 def _has_strings(node: Node) -> bool:

@@ -23,6 +23,7 @@ UPDATES = (
     "ScatterAdd", "ScatterSub", "ScatterUpdate", "ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterUpdate",
     "SparseApply*", "ResourceSparseApply*", "ScatterNd", "TensorScatter*",
 )  # fmt: skip
+SPARSE = ("SparseToDense", "SparseTensorDenseMatMul")
 DIVISIONS = ("Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod")
 MATRICES = ("MatrixInverse", "MatrixSolve", "MatrixTriangularSolve", "Cholesky", "SelfAdjointEigV2")
 # what happens -> (ops, those with a * by how they begin; whether for integers only)
@@ -33,7 +34,7 @@ KINDS = {
     "gives 0 for a negative power of an integer": (("Pow",), True),
     "gives NaN for a label that is out of range": (("SparseSoftmaxCrossEntropyWithLogits",), False),
     "leaves out an update of a row whose index is out of range": (UPDATES, False),
-    "takes sparse indices in any order, and leaves out those out of range": (("SparseToDense",), False),
+    "takes sparse indices in any order, and leaves out those out of range": (SPARSE, False),
     "takes for a permutation what is none": (("InvertPermutation",), False),
     "reverses across the end of a sequence for a length beyond it": (("ReverseSequence",), False),
     "leaves out negative numbers of a histogram": (("Bincount", "DenseBincount"), False),

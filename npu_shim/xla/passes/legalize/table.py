@@ -7,6 +7,7 @@ from npu_shim.xla.passes.legalize.ops import (
     ctc,
     gradients,
     images,
+    metrics,
     reads,
     recurrent,
     segments,
@@ -14,7 +15,7 @@ from npu_shim.xla.passes.legalize.ops import (
     sparse_updates,
     sums,
 )
-from npu_shim.xla.passes.legalize.ops.renamed import as_op, with_attr
+from npu_shim.xla.passes.legalize.ops.renamed import as_op
 from npu_shim.xla.passes.legalize.ops.sparse_updates import update
 
 GRAD = ("grad", "indices")
@@ -73,6 +74,10 @@ BY_ROW = {  # with a row for each index, whose number is data; they are lowered 
 LOSSES = {  # TensorFlow 2.15.1, core/util/ctc/ctc_loss_calculator.h
     "CTCLoss": ctc.loss,
 }
+METRICS = {  # TensorFlow 2.15.1, core/kernels/in_topk_op.h
+    "InTopK": metrics.in_top_k,
+    "InTopKV2": metrics.in_top_k,
+}
 RECURRENT = {  # TensorFlow 2.15.1, core/kernels/rnn/lstm_ops.h
     "BlockLSTM": recurrent.forward(recurrent.FIRST),
     "BlockLSTMGrad": recurrent.gradient(recurrent.FIRST),
@@ -96,12 +101,11 @@ MEANS = {  # TensorFlow 2.15.1, core/kernels/reduction_ops.h
     "Mean": sums.mean,
 }
 RENAMED = {
-    "InTopK": with_attr("InTopKV2", "k"),
     "ScatterNdNonAliasingAdd": as_op("TensorScatterAdd"),
 }
 TABLE = {
-    **SPARSE_UPDATES, **VARIABLES, **SPARSE_TENSORS, **SEGMENTS, **BY_ROW, **LOSSES, **RECURRENT, **IMAGES, **GRADIENTS,
-    **MEANS, **RENAMED,
+    **SPARSE_UPDATES, **VARIABLES, **SPARSE_TENSORS, **SEGMENTS, **BY_ROW, **LOSSES, **METRICS, **RECURRENT, **IMAGES,
+    **GRADIENTS, **MEANS, **RENAMED,
 }  # fmt: skip
 WHOLE_OR_COMPLEX = (*sums.WIDE, tf.int64, tf.uint64, tf.complex64, tf.complex128)
 # op -> the dtypes T for which it is lowered; the other ops are lowered for all

@@ -1,4 +1,4 @@
-"""Ops that XLA has under another name, some with an attribute as an input."""
+"""Ops that XLA has under another name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ from npu_shim.xla.passes.legalize.site import Site
 def as_op(name: str) -> Callable[[Site], Any]:
     """Makes the table row of an op with the inputs and attributes of op `name`."""
     return lambda site: _call(site, name, site.inputs)
-
-
-def with_attr(name: str, attr: str) -> Callable[[Site], Any]:
-    """Makes the table row of an op whose attribute `attr` is the last input of op `name`."""
-    return lambda site: _call(site, name, [*site.inputs, site.attr(attr)])
 
 
 def _call(site: Site, name: str, values: Sequence[Any]) -> Any:
