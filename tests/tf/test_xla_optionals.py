@@ -214,3 +214,16 @@ def test_the_engine_takes_such_steps(form):
             np.testing.assert_allclose(session.run(name + "/Read/ReadVariableOp:0"), value, 1e-4, 1e-5)
         (known,) = (run for run in session._npu_shim_engine.known.values() if run.programs)
         assert len(known.step.parts) == 1
+
+
+def test_beside_a_loop_of_version_1():  # KeyError: the back edge of the loop has no inferred tensor
+    with sessions.control_flow(1), tf.Graph().as_default():
+        w, n = tf.get_variable("w", initializer=2.0, use_resource=True), tf.placeholder(tf.int32, [], "n")
+        y = tf.while_loop(lambda k, y: k < 3, lambda k, y: (k + 1, y * w), (0, 1.0), maximum_iterations=3)[1]
+        loss = tf.switch_case(n, [lambda: y * w, lambda: y * y]) + y
+        fetches, init = [loss, *tf.gradients(loss, [w])], tf.global_variables_initializer()
+        step = npu_shim.compile_step(tf.get_default_graph(), fetches, ["n:0"], initializer=init)
+        with tf.Session() as session:
+            session.run(init)
+            for number in (0, 1):
+                np.testing.assert_array_equal(step({"n:0": number}), session.run(fetches, {n: number}))

@@ -46,6 +46,8 @@ class Inferred:
 
     def tensor(self, value: Value) -> Any:
         """Returns a tf.Tensor with the dtype and shape of a value."""
+        while value.node.op == "NextIteration":  # TensorFlow infers without the edges that close loops
+            value = value.node.inputs[0]
         name = _name(value, self._prefixes[value.node.graph])
         return self._tensors.as_graph_element(name if ":" in name else name + ":0")
 
