@@ -474,6 +474,19 @@ def test_factors_that_are_no_loss_scale_do_not_hide_the_script(factor, change, c
     assert not [record for record in caplog.records if record.name == "npu_shim"]
 
 
+def test_gradients_applied_in_two_calls_are_skipped_together():
+    automatic.install(8)
+    with tf.Graph().as_default():
+        w, b = (tf.get_variable(name, initializer=1.0) for name in "wb")
+        x, counter = tf.placeholder(tf.float32, []), tf.train.get_or_create_global_step()
+        (of_w, of_b) = sgd().compute_gradients(w * x + b)
+        train_op = tf.group(sgd().apply_gradients([of_w]), sgd().apply_gradients([of_b], counter))
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            session.run(train_op, {x: np.inf})
+            assert session.run([w, b, counter]) == [1.0, 1.0, 0]
+
+
 @pytest.mark.parametrize("gradient", [tf.ones_like, lambda w: np.ones(w.shape.as_list(), np.float32)])
 def test_gradients_that_nobody_made_are_told(caplog, gradient):
     def build(x):

@@ -26,8 +26,8 @@ class Origin:
     Attributes:
         calls: tuple of the Calls that made them, also those that these depend on (of a gradient penalty, of a loss
             that was backpropagated in two parts).
-        tested: tuple of tensors: the results of these calls from which the gradients are computed in the same run, as
-            far as they can be read where the optimizer is applied.
+        tested: tuple of tensors: all results of the calls from which the gradients are computed in the same run, and
+            those of the others that these depend on, as far as they can be read where the optimizer is applied.
         factors: frozenset of own.Factor, what the script multiplies the calls' results by; not what a factor of theirs
             is made of: clipping by a norm of 5 multiplies by one that has a 1 / 5 in it.
         is_reduced: whether they are reduced over all workers: what the calls made on one is then hidden to the others.
@@ -49,9 +49,10 @@ def origin_of(gradients: Sequence[Any]) -> Origin:
     results: dict[str, Any] = {}
     passed: dict[Any, bool] = {}
     for tensor, in_this_run in _made_before([getattr(g, "values", g) for g in gradients], passed):
-        calls[registry_of(tensor.graph).call_of(tensor)] = None
-        if in_this_run:
-            results[tensor.name] = tensor
+        call = registry_of(tensor.graph).call_of(tensor)
+        calls[call] = None
+        if in_this_run:  # the others too: the script may apply them in a call of their own
+            results.update((result.name, result) for result in (tensor, *call.results))
     for tensor in _upstream_of(list(results.values()), set(calls)):
         calls[registry_of(tensor.graph).call_of(tensor)] = None
         results[tensor.name] = tensor
