@@ -41,7 +41,7 @@ def linked(view: GraphView) -> Links:
         if back:
             back_edges[position] = back
             nodes[position] = node._replace(inputs=tuple(port for port in node.inputs if port not in back))
-    writers = _writers_by_reader(view)
+    writers = writers_by_reader(view)
     if not writers:
         return Links(nodes, back_edges)
     alone = {reader: nodes[reader] for reader in writers}
@@ -52,7 +52,7 @@ def linked(view: GraphView) -> Links:
     return Links(nodes, back_edges)
 
 
-def _writers_by_reader(view: GraphView) -> Dict[int, Tuple[Port, ...]]:
+def writers_by_reader(view: GraphView) -> Dict[int, Tuple[Port, ...]]:
     """What is written into the container of each reader; readers of gradient arrays are left out."""
     if not view.of_ops(READERS):
         return {}

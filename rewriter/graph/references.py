@@ -11,6 +11,9 @@ So a reader that runs after a write which its input does not wait for takes the 
 all readers of a variable that a loop writes, since TensorFlow's own optimizers take a Cast in a loop for an invariant.
 What gives that memory stays float32 with them. Any op hands on the memory unless it is known to make its own.
 
+A Stack keeps the memory that is pushed, and whoever pops it sees what is in there then: a loop's gradient, of a loop
+that starts with v/read.
+
 Whoever fetches the memory is a reader that runs last: sess.run copies what is fetched when every op has run.
 
     sess.run([v/read, assign])       gives v after the assignment
@@ -36,6 +39,7 @@ from itertools import chain
 from typing import Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .graph_view import GraphView, Node, is_border, is_border_name
+from .links import READERS, writers_by_reader
 from .walks import reached
 
 # ops whose outputs are memory of their own. What works element by element may write into its input's, which no op does
@@ -109,6 +113,7 @@ def readings(view: GraphView) -> Readings:
     writers, written = _writers(view)  # written grows: position -> bits of the writers that it runs after
     if not writers:
         return NO_READINGS
+    popped = _popped(view)
     own = {position: bit for position, bit in written.items() if nodes[position].op in IN_PLACE}  # no read of a write
     controls = _controls(view)
     _spread(written, consumers, controls)
@@ -118,23 +123,24 @@ def readings(view: GraphView) -> Readings:
     copies: Set[int] = set()
     for variable, bits in writers.items():
         in_loop = any(nodes[consumer].op == "RefEnter" for consumer in consumers[variable])
-        memory = _memory(view, variable, consumers)
+        memory = _memory(view, variable, consumers, popped)
+        takers = {giver: (*consumers[giver], *popped.get(giver, ())) for giver in memory}
         copies |= casts.intersection(chain.from_iterable(consumers[giver] for giver in memory)) - memory
         givers = [giver for giver in memory if not nodes[giver].layout.ref_outputs]
         fetched = [giver for giver in givers if giver in view.preserved and bits & ~written.get(giver, 0)]
-        late.update(chain.from_iterable(_upstream(nodes, giver, memory) for giver in fetched))
-        if not in_loop and not any(written.get(p, 0) & bits for g in givers for p in (g, *consumers[g])):
+        late.update(chain.from_iterable(_upstream(nodes, giver, memory, popped) for giver in fetched))
+        if not in_loop and not any(written.get(p, 0) & bits for g in givers for p in (g, *takers[g])):
             continue  # as in most training steps: it is read before it is written
         for giver in givers:
             seen = written.get(giver, 0)
-            readers = [r for r in consumers[giver] if in_loop or written.get(r, 0) & bits & ~seen & ~own.get(r, 0)]
+            readers = [r for r in takers[giver] if in_loop or written.get(r, 0) & bits & ~seen & ~own.get(r, 0)]
             if readers:
                 late.update(readers)
-                late.update(_upstream(nodes, giver, memory))
+                late.update(_upstream(nodes, giver, memory, popped))
         waits = _waits(nodes, consumers, controls, memory, written, bits)
         lost = _lost(nodes, consumers, waits)
         for giver in lost:
-            late.update(consumers[giver], _upstream(nodes, giver, memory))
+            late.update(consumers[giver], _upstream(nodes, giver, memory, popped))
         for giver in waits.keys() - lost:
             before.setdefault(giver, set()).update(waits[giver])
     waits_of = {giver: tuple(sorted(nodes_)) for giver, nodes_ in before.items()}
@@ -232,19 +238,34 @@ def _hands_on(node: Node, giver: int) -> bool:
     return any(node.inputs[number].node == giver for number in numbers)
 
 
-def _memory(view: GraphView, variable: int, consumers: Sequence[Sequence[int]]) -> Set[int]:
+def _popped(view: GraphView) -> Dict[int, List[int]]:
+    """Op that puts a value into a Stack or TensorArray -> the ops that may take it out."""
+    popped: Dict[int, List[int]] = {}
+    for reader, written in writers_by_reader(view).items():
+        for port in written:
+            popped.setdefault(port.node, []).append(reader)
+    return popped
+
+
+def _memory(
+    view: GraphView, variable: int, consumers: Sequence[Sequence[int]], popped: Mapping[int, Sequence[int]]
+) -> Set[int]:
     """Positions of the ops whose output is a variable's memory, or a reference to it."""
     return set(reached([variable], lambda giver: [
-        consumer for consumer in consumers[giver] if _hands_on(view.nodes[consumer], giver)
+        *(consumer for consumer in consumers[giver] if _hands_on(view.nodes[consumer], giver)), *popped.get(giver, ())
     ]))  # fmt: skip
 
 
-def _upstream(nodes: Sequence[Node], giver: int, memory: Set[int]) -> List[int]:
+def _upstream(nodes: Sequence[Node], giver: int, memory: Set[int], popped: Mapping[int, Sequence[int]]) -> List[int]:
     """The ops by whose way an op has a variable's memory, itself included."""
 
     def sources(position: int) -> List[int]:
-        is_reference = nodes[position].layout.ref_outputs
-        return [] if is_reference else [port.node for port in nodes[position].inputs if port.node in memory]
+        if nodes[position].layout.ref_outputs:
+            return []
+        given = [port.node for port in nodes[position].inputs]
+        if nodes[position].op in READERS:
+            given += [writer for writer, readers in popped.items() if position in readers]
+        return [source for source in given if source in memory]
 
     return [position for position in reached([giver], sources) if not nodes[position].layout.ref_outputs]
 
@@ -293,6 +314,7 @@ def _may_give(
     bits: int,
 ) -> Set[int]:
     """Positions of the ops after a write that give a variable's memory, or may when TensorFlow has simplified them."""
+
     def takers(giver: int) -> Iterator[int]:
         for reader in consumers[giver]:
             node = nodes[reader]

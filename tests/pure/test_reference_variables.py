@@ -72,6 +72,14 @@ CASES = {
     "before all writes": (
         "v:VariableV2 c:Const; r:Identity(v) p:IdentityN(r,r) q:Pow(r,c) a:MatMul(p,q) w:AssignAdd(v,a)", ""
     ),
+    "through a Stack": (
+        ("v:VariableV2 n:Const@i c:Const; s:StackV2(n) r:Identity(v) u:StackPushV2(s,r) w:AssignAdd(v,c,^u);"
+        " p:StackPopV2(s,^w) a:MatMul(p,c)"), "a p r u"
+    ),
+    "through a Stack, before the write": (
+        ("v:VariableV2 n:Const@i c:Const; s:StackV2(n) r:Identity(v) u:StackPushV2(s,r) p:StackPopV2(s,^u);"
+        " a:MatMul(p,c) w:AssignAdd(v,a)"), ""
+    ),
     "an ordinary tensor, written in place": (
         "x:Const i:Const; c:MatMul(x,x) u:InplaceUpdate(c,i,x) r:Identity(c,^u); a:MatMul(r,x) b:MatMul(c,x)", "c r"
     ),

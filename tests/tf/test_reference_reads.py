@@ -300,3 +300,35 @@ def test_a_cast_of_the_script_copies(how):  # float16 readers were led to the va
         [wanted] = run(graph_def, [fetch])
         [value] = run(npu_shim.rewrite(graph_def, [fetch], **how)[0], [fetch])
         np.testing.assert_allclose(value, wanted, rtol=2e-3, err_msg=fetch)
+
+
+def popped_behind_a_write():
+    """What a loop that starts with a variable's memory hands its gradient, which runs after a write; and a Stack."""
+    v = tf.get_variable("v", initializer=START, use_resource=False)
+    x, h = tf.placeholder_with_default(np.eye(16, dtype=np.float32), [16, 16]), v.read_value()
+    y = tf.while_loop(lambda k, h: k < 1, lambda k, h: (k + 1, tf.matmul(x, h) * h), [0, h])[1]
+    with tf.control_dependencies([y]):
+        written = tf.assign_add(v, tf.ones([16, 16]))
+    with tf.control_dependencies([written]):
+        gradients = tf.gradients(y, [h, x], grad_ys=tf.identity(x))
+    u = tf.get_variable("u", initializer=START, use_resource=False)
+    stack = tf.raw_ops.StackV2(max_size=2, elem_type=tf.float32)
+    with tf.control_dependencies([tf.raw_ops.StackPushV2(handle=stack, elem=u.read_value())]):
+        popped = tf.raw_ops.StackPopV2(handle=stack, elem_type=tf.float32)
+    with tf.control_dependencies([popped]):
+        written = tf.assign_add(u, tf.ones([16, 16]))
+    with tf.control_dependencies([written]):
+        read = tf.matmul(popped, x)
+    tf.global_variables_initializer()
+    return [tensor.name for tensor in (*gradients, read)]
+
+
+@pytest.mark.parametrize("mode", [*MODES, "force_fp32"])
+def test_what_is_popped_behind_a_write(mode, patched):
+    with sessions.control_flow(1), tf.Graph().as_default() as graph:
+        fetches = popped_behind_a_write()
+    plain = run(graph.as_graph_def(), fetches)
+    assert (plain[2] == START + 1).all()
+    for _ in range(3):  # a Cast raced with the write
+        values = run(graph.as_graph_def(), fetches, sessions.config(precision_mode=mode))
+        assert [np.abs(value - wanted).max() for value, wanted in zip(values, plain)] == [0, 0, 0]
