@@ -226,8 +226,9 @@ class Step:
         needed = facts.needed_by(self.nodes.__getitem__, [name], part.program.fed)
         return not any(node.essential or node.learned or not node.repeats for node in needed.values())
 
-    def _is_fetchable(self, tensor):
-        return self.graph.is_fetchable(self.graph.as_graph_element(tensor))
+    def _is_fetchable(self, name):
+        tensor = self.graph.as_graph_element(name)
+        return self.graph.is_fetchable(tensor) and tensor.dtype not in (tf.resource, tf.variant)  # a value, no handle
 
     def _leaving(self, missing, part):
         """Yields Constants for an input that a loop gives: the session computes an equal variable of that loop.

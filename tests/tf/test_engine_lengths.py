@@ -1,5 +1,6 @@
 """Lengths that follow from what is fed: decoders that run as long as the longest sentence of a batch."""
 
+import logging
 import re
 
 import forked
@@ -304,3 +305,19 @@ def test_an_nmt_that_trains_evaluates_and_decodes(tmp_path):
     assert len(wanted) == 7
     np.testing.assert_allclose(np.array(actual, float), np.array(wanted, float), rtol=1e-5)
     assert len({re.search("^words .*", done.output, re.MULTILINE)[0] for done in (program, session)}) == 1
+
+
+@no_engine
+def test_a_variable_s_handle_is_no_value(caplog):  # of a number of classes that a variable decides: a raw TypeError
+    def run(kind):
+        with tf.Graph().as_default():
+            x = tf.placeholder(tf.float32, [2, 2], "x")
+            h = tf.matmul(x, tf.get_variable("w", initializer=np.eye(2, dtype=np.float32), use_resource=True))
+            counts = tf.bincount(tf.cast(h, tf.int32), minlength=3)
+            fetches = [counts, tf.train.GradientDescentOptimizer(1.0).minimize(tf.reduce_sum(h))]
+            with sessions.opened(kind) as session:
+                return session.run(fetches, {x: [[1, 0], [2, 2]]})[0].tolist()
+
+    logging.getLogger("npu_shim").propagate = True
+    assert run("pjrt") == run("session") == [1, 1, 2]
+    assert "TypeError" not in caplog.text
