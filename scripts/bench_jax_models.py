@@ -187,3 +187,12 @@ def step(name, sizes, dtype, **more):
         return {"p": p, "fixed": moved, "slots": slots, "scale": scale, "good": good % 1000}, value
 
     return training_step
+
+
+def hand_forms(model):
+    """Returns form -> (compute dtype, what `step` takes), of a model: the last ones with the plan's own dtypes."""
+    forms = {"jax-float16": ("float16", {}), "jax-bfloat16": ("bfloat16", {})}
+    if model == "bert":
+        forms["jax-bfloat16-wide"] = "bfloat16", {"wide": True}
+        forms["jax-bfloat16-cudnn"] = "bfloat16", {"wide": True, "fused": True}  # a custom call that CPUs do not have
+    return forms

@@ -13,12 +13,6 @@ from npu_shim.pjrt import manifest
 from npu_shim.pjrt.cost import cards, on_cards
 from npu_shim.pjrt.manifest import Manifest, Tensor
 
-HAND = {"jax-float16": "float16", "jax-bfloat16": "bfloat16"}
-# with the plan's own dtypes: (model, form) -> (dtype, what the model takes)
-SAME = {
-    ("bert", "jax-bfloat16-wide"): ("bfloat16", {"wide": True}),
-    ("bert", "jax-bfloat16-cudnn"): ("bfloat16", {"wide": True, "fused": True}),
-}
 CUDNN = ("__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaScaleBiasSoftmaxBackward")  # for the JAX at hand, not for others
 REFERENCE = "float32"
 
@@ -40,7 +34,7 @@ def main(args):
 
 def measure(row, args, wanted):
     """Returns the figures of one model: card -> form -> `card_report.CardCost` as JSON."""
-    known = [form for form in (*row["forms"], *HAND, *_same(row)) if form != "tf32"]
+    known = [form for form in (*row["forms"], *bench_jax_models.hand_forms(row["model"])) if form != "tf32"]
     forms = [form for form in args.forms.split(",") if form in known] if args.forms else known
     with tempfile.TemporaryDirectory() as hand:
         paths = [os.path.join(args.folder, row["folder"], form) for form in forms if form in row["forms"]]
@@ -53,8 +47,9 @@ def measure(row, args, wanted):
 
 def hand_written(row, folder, form, out):
     """Writes the model written by hand as an exported step, and returns its path: one way to compile for all."""
-    name, more = _same(row).get(form) or (HAND[form], {})
-    model, dtype = row["model"], np.dtype(jax.numpy.dtype(name))
+    model = row["model"]
+    name, more = bench_jax_models.hand_forms(model)[form]
+    dtype = np.dtype(jax.numpy.dtype(name))
     known = {t.name: t.shape for t in manifest.read(os.path.join(folder, row["folder"], row["forms"][0])).state}
     own = {name: jax.ShapeDtypeStruct(known[name], np.float32) for name in row["own"]}
     state = jax.eval_shape(lambda values: bench_jax_models.initial(model, values, dtype), own)
@@ -77,10 +72,6 @@ def hand_written(row, folder, form, out):
     path = os.path.join(out, form)
     manifest.write(path, exported.mlir_module_serialized, Manifest(arguments, results))
     return path
-
-
-def _same(row):
-    return {form: taken for (model, form), taken in SAME.items() if model == row["model"]}
 
 
 def _tensor(kind, name, aval):
@@ -131,8 +122,7 @@ def _cells(cost, reference, memory):
 
 
 def _beside(row, forms):
-    hands = [*HAND.items(), *((form, dtype) for form, (dtype, _) in _same(row).items())]
-    for hand, low in hands:
+    for hand, (low, _) in bench_jax_models.hand_forms(row["model"]).items():
         for form, cost in forms.items():
             if form.split("-")[0] == low and hand in forms:
                 ratios = ["%s %.2f" % (title, cost[key] / forms[hand][key]) for key, title in BESIDE.items()]

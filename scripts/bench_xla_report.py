@@ -107,9 +107,10 @@ def _head(header):
 def run_table(rows):
     """The tables of `run`: ratios first, then what each form takes."""
     lines = ["## Ratios of step time (above 1: the second is faster)", ""]
-    lines += ["| model | %s |" % " | ".join("%s : %s" % pair for pair in PAIRS), "|---" * (len(PAIRS) + 1) + "|"]
+    pairs = [pair for pair in PAIRS if any(set(pair) <= set(row["forms"]) for row in rows)]
+    lines += ["| model | %s |" % " | ".join("%s : %s" % pair for pair in pairs), "|---" * (len(pairs) + 1) + "|"]
     for row in rows:
-        cells = [_ratio(row["forms"], *pair) for pair in PAIRS]
+        cells = [_ratio(row["forms"], *pair) for pair in pairs]
         lines.append("| %s | %s |" % (title(row), " | ".join(cells)))
     lines += ["", "Memory of float16 and bfloat16 as a share of float32's:", ""]
     for row in rows:
@@ -127,13 +128,15 @@ def run_table(rows):
 LOW = ("float16", "bfloat16", "jax-float16", "jax-bfloat16")
 PAIRS = (
     ("float32", "float16"), ("float32", "bfloat16"), ("tf32", "float16"), ("tf32", "bfloat16"),
-    ("jax-float16", "float16"), ("jax-bfloat16", "bfloat16"),
+    ("jax-float16", "float16"), ("jax-bfloat16", "bfloat16"), ("jax-bfloat16-wide", "bfloat16"),
+    ("jax-bfloat16-cudnn", "bfloat16"), ("bfloat16-unfused", "bfloat16"),
 )  # fmt: skip
 COLUMNS = "| model | form | step, ms | in a loop, ms | samples/s | memory, MB | TFLOP/s | of limit |"
 NOTES = (
     "float32: products in full float32. tf32: products in what the device takes for float32. float16, bfloat16:",
     "rewritten by allow_mix_precision and allow_mix_precision_bf16, float16 with dynamic loss scaling. jax-*: the same",
-    "model written by hand in JAX. In a loop: milliseconds a step in one XLA loop on the device (on a CPU, exported",
+    "model written by hand in JAX; -wide: with the plan's own dtypes; -cudnn: so, and attention by cuDNN. -unfused:",
+    "attention=off. In a loop: milliseconds a step in one XLA loop on the device (on a CPU, exported",
     "steps with convolutions run one after another instead, which is faster there). Memory: arguments,",
     "results and temporaries of the compiled step, by XLA. TFLOP/s: operations of the products as written over the",
     "step's time; the limit is the chip's for the form's dtype.",

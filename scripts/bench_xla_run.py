@@ -18,7 +18,7 @@ from npu_shim.pjrt import arrays, jax_compat, manifest
 # form -> what the chip's limit is looked up by
 LIMITS = {"float32": "highest", "tf32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 MEMORY = ("float16-memory", "bfloat16-memory")  # recompute=memory: the least memory, for some more bytes
-HAND = {"jax-float16": jnp.float16, "jax-bfloat16": jnp.bfloat16}
+HAND = ("jax-float16", "jax-bfloat16")  # --forms chooses other ones
 
 
 def main(args):
@@ -32,8 +32,13 @@ def main(args):
     rows = []
     for row in described["programs"]:
         if bench_xla_report.wanted(args, row["model"], row["sizes"]):
-            rows.append(measure(row, args, device, [f for f in forms if f in (*row["forms"], *HAND)]))
+            rows.append(measure(row, args, device, chosen(row, forms)))
             bench_xla_report.write(args.write, header, rows, bench_xla_report.run_table)
+
+
+def chosen(row, forms):
+    """Returns those of some forms that the model has."""
+    return [form for form in forms if form in (*row["forms"], *bench_jax_models.hand_forms(row["model"]))]
 
 
 def measure(row, args, device, forms):
@@ -42,7 +47,9 @@ def measure(row, args, device, forms):
     given = Given(row, args, device)
     looped = forms if args.loops is None else args.loops.split(",")
     with concurrent.futures.ThreadPoolExecutor(args.compilers) as pool:  # XLA lets go of Python while it compiles
-        futures = {f: pool.submit(hand_written if f in HAND else exported, row, given, f, f in looped) for f in forms}
+        futures = {
+            f: pool.submit(exported if f in row["forms"] else hand_written, row, given, f, f in looped) for f in forms
+        }
         runs = {form: future.result() for form, future in futures.items()}
     print("%s: compiled in %.0f s" % (row["folder"], time.perf_counter() - begin), flush=True)
     single = bench_xla_report.alternate({form: run["step"] for form, run in runs.items()}, args.rounds, args.steps)
@@ -54,7 +61,7 @@ def measure(row, args, device, forms):
         form: {
             "seconds": single[form], "loop_seconds": loops[form] / args.steps if form in loops else None,
             "memory": run["memory"], "loss": run["loss"](),
-            "limit": limits.get(LIMITS[form.replace("jax-", "").replace("-memory", "")]),
+            "limit": limits.get(LIMITS[form.replace("jax-", "").split("-")[0]]),
         }
         for form, run in runs.items()
     }  # fmt: skip
@@ -106,9 +113,11 @@ def exported(row, given, form, looped):
 
 def hand_written(row, given, form, looped):
     """The same of the model written by hand."""
+    name, more = bench_jax_models.hand_forms(row["model"])[form]
+    dtype = jnp.dtype(name)
     with jax.default_device(given.device):
-        last = {"state": bench_jax_models.initial(row["model"], given.own, HAND[form])}
-        step = bench_jax_models.step(row["model"], row["sizes"], HAND[form])
+        last = {"state": bench_jax_models.initial(row["model"], given.own, dtype)}
+        step = bench_jax_models.step(row["model"], row["sizes"], dtype, **more)
         single = jax.jit(step, donate_argnums=0).lower(last["state"], given.one).compile()
 
     def run(program, feeds):

@@ -305,9 +305,9 @@ class _Program:
     """
 
     def __init__(self, step: step_function.StepFunction, feeds: Sequence[str], count: int) -> None:
-        self.run = compiled(step, count)
         self._step, self._count = step, count
-        self._is_loop, self._loop_is_sound = _is_loop(step, count), False
+        self._looped, self._loop_is_sound = iterations(step, count), False
+        self.run = compiled(step, count, self._looped)
         self.may_be_open = step.unsized or dynamic_shapes.may_be_open_inside(graphdef.opened(step.graph_def))
         self._feeds, self._constants = feeds, list[int]()  # numbers of the feeds that XLA may make constants of
         self._sound: set[tuple[bytes, ...]] = set()  # values of those, of which the sizes are known to be right
@@ -316,7 +316,7 @@ class _Program:
         """Raises PlanError for sizes that depend on the data, and with which XLA computes wrongly for those feeds."""
         if not self.may_be_open:
             return
-        if self._is_loop and not self._loop_is_sound:
+        if self._looped and not self._loop_is_sound:
             self._require_sizes(())
             self._loop_is_sound = True
         for feeds in self._outside_of_loop(arrays):
@@ -328,8 +328,7 @@ class _Program:
         """The feeds of each step that is no iteration of a loop."""
         if self._count == 1:
             return [arrays]
-        first = 0 if not self._is_loop else self._count if _carries_results(self._step) else self._count - 1
-        return [[array[at] for array in arrays] for at in range(first, self._count)]
+        return [[array[at] for array in arrays] for at in range(self._looped, self._count)]
 
     def _values(self, feeds):
         return tuple(feeds[number].tobytes() for number in self._constants)
@@ -347,39 +346,44 @@ class _Program:
         open_rows.require_no_reversal(module)
 
 
-def compiled(step: step_function.StepFunction, count: int) -> Callable[..., Any]:
-    """Returns a compiled function that runs a step `count` times in a loop on the device.
+def iterations(step: step_function.StepFunction, count: int) -> int:
+    """Returns how many of `count` steps are iterations of a loop on the device; the others follow it, a call each.
 
-    Where the shape of a result is not known, the last step is called after the loop. It is a program of its own: within
-    one, XLA makes a constant of what a variable holds before the loop if it wants to know the variable's value, and the
-    last step would start from that (TensorFlow 2.15.1).
+    Where the shape of a result is not known, the last step follows the loop. It is a program of its own: within one,
+    XLA makes a constant of what a variable holds before the loop if it wants to know the variable's value, and the last
+    step would start from that (TensorFlow 2.15.1).
 
-    On a CPU, a step with convolutions is called `count` times instead: XLA has fast convolutions only outside of loops;
-    those inside are ten times slower and round differently (TensorFlow 2.15.1).
+    On a CPU, a step with convolutions is never in a loop: XLA has fast convolutions only outside of loops; those inside
+    are ten times slower and round differently (TensorFlow 2.15.1).
+    """
+    if count == 1 or (devices.accelerator() == "CPU" and has_convolutions(step.graph_def)):
+        return 0
+    function: Any = step.function
+    carries_results = all(result.shape.is_fully_defined() for result in function.outputs)
+    return count if carries_results else count - 1
+
+
+def compiled(step: step_function.StepFunction, count: int, looped: int) -> Callable[..., Any]:
+    """Returns a compiled function that runs a step `count` times and returns the results of the last.
 
     Args:
         step: a StepFunction.
-        count: steps in one call.
+        count: steps in one call; where they are several, each argument is [count, ...].
+        looped: as of `iterations`.
     """
     one = step.compiled
     if count == 1:
         return one
-    if not _is_loop(step, count):
-        return lambda *stacked: [one(*[batch[number] for batch in stacked]) for number in range(count)][-1]
-    if _carries_results(step):
-        return tf.function(_loop(step.function, count), autograph=False, jit_compile=True)
-    before = tf.function(_loop(step.function, count - 1, False), autograph=False, jit_compile=True)
+    loop = tf.function(_loop(step.function, looped, looped == count), autograph=False, jit_compile=True)
+    if looped == count:
+        return loop
 
     def steps(*stacked):
-        before(*[batch[:-1] for batch in stacked])
-        return one(*[batch[-1] for batch in stacked])
+        if looped:
+            loop(*[batch[:looped] for batch in stacked])
+        return [one(*[batch[number] for batch in stacked]) for number in range(looped, count)][-1]
 
     return steps
-
-
-def _is_loop(step: step_function.StepFunction, count: int) -> bool:
-    """Whether `count` steps are a loop on the device."""
-    return count > 1 and not (devices.accelerator() == "CPU" and has_convolutions(step.graph_def))
 
 
 def has_convolutions(graph_def: Any) -> bool:
@@ -388,13 +392,7 @@ def has_convolutions(graph_def: Any) -> bool:
     return any("Conv" in node.op for nodes in [graph_def.node, *bodies] for node in nodes)
 
 
-def _carries_results(step: step_function.StepFunction) -> bool:
-    """Whether a loop of steps can carry its results: a loop's variables have known shapes."""
-    function: Any = step.function
-    return all(result.shape.is_fully_defined() for result in function.outputs)
-
-
-def _loop(function: Any, count: int, carried: bool = True) -> Callable[..., Any]:
+def _loop(function: Any, count: int, carried: bool) -> Callable[..., Any]:
     """Returns a function that runs a step's function `count` times in a while loop on the device.
 
     Args:

@@ -41,18 +41,22 @@ def linked(view: GraphView) -> Links:
         if back:
             back_edges[position] = back
             nodes[position] = node._replace(inputs=tuple(port for port in node.inputs if port not in back))
-    writers = writers_by_reader(view)
-    if not writers:
-        return Links(nodes, back_edges)
-    alone = {reader: nodes[reader] for reader in writers}
-    for reader, written in writers.items():
-        nodes[reader] = nodes[reader]._replace(inputs=(*nodes[reader].inputs, *written))
-    for position in _on_cycles(nodes):
+    alone = with_written(view, nodes)
+    for position in _on_cycles(nodes) if alone else ():
         nodes[position] = alone.get(position, nodes[position])
     return Links(nodes, back_edges)
 
 
-def writers_by_reader(view: GraphView) -> Dict[int, Tuple[Port, ...]]:
+def with_written(view: GraphView, nodes: List[Node]) -> Dict[int, Node]:
+    """Gives each reader of a container among the nodes what is written there; returns the readers as they were."""
+    writers = _writers_by_reader(view)
+    alone = {reader: nodes[reader] for reader in writers}
+    for reader, written in writers.items():
+        nodes[reader] = nodes[reader]._replace(inputs=(*nodes[reader].inputs, *written))
+    return alone
+
+
+def _writers_by_reader(view: GraphView) -> Dict[int, Tuple[Port, ...]]:
     """What is written into the container of each reader; readers of gradient arrays are left out."""
     if not view.of_ops(READERS):
         return {}

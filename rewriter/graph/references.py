@@ -38,8 +38,8 @@ writes the body into its caller, and moves a Cast from behind the argument to th
 from itertools import chain
 from typing import Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from .graph_view import GraphView, Node, is_border, is_border_name
-from .links import READERS, writers_by_reader
+from .graph_view import GraphView, Node, consumers_of, is_border, is_border_name
+from .links import with_written
 from .walks import reached
 
 # ops whose outputs are memory of their own. What works element by element may write into its input's, which no op does
@@ -113,7 +113,8 @@ def readings(view: GraphView) -> Readings:
     writers, written = _writers(view)  # written grows: position -> bits of the writers that it runs after
     if not writers:
         return NO_READINGS
-    popped = _popped(view)
+    linked = list(nodes)
+    takers = consumers_of(linked) if with_written(view, linked) else consumers
     own = {position: bit for position, bit in written.items() if nodes[position].op in IN_PLACE}  # no read of a write
     controls = _controls(view)
     _spread(written, consumers, controls)
@@ -123,12 +124,11 @@ def readings(view: GraphView) -> Readings:
     copies: Set[int] = set()
     for variable, bits in writers.items():
         in_loop = any(nodes[consumer].op == "RefEnter" for consumer in consumers[variable])
-        memory = _memory(view, variable, consumers, popped)
-        takers = {giver: (*consumers[giver], *popped.get(giver, ())) for giver in memory}
+        memory = _memory(linked, variable, takers)
         copies |= casts.intersection(chain.from_iterable(consumers[giver] for giver in memory)) - memory
         givers = [giver for giver in memory if not nodes[giver].layout.ref_outputs]
         fetched = [giver for giver in givers if giver in view.preserved and bits & ~written.get(giver, 0)]
-        late.update(chain.from_iterable(_upstream(nodes, giver, memory, popped) for giver in fetched))
+        late.update(chain.from_iterable(_upstream(linked, giver, memory) for giver in fetched))
         if not in_loop and not any(written.get(p, 0) & bits for g in givers for p in (g, *takers[g])):
             continue  # as in most training steps: it is read before it is written
         for giver in givers:
@@ -136,11 +136,11 @@ def readings(view: GraphView) -> Readings:
             readers = [r for r in takers[giver] if in_loop or written.get(r, 0) & bits & ~seen & ~own.get(r, 0)]
             if readers:
                 late.update(readers)
-                late.update(_upstream(nodes, giver, memory, popped))
+                late.update(_upstream(linked, giver, memory))
         waits = _waits(nodes, consumers, controls, memory, written, bits)
         lost = _lost(nodes, consumers, waits)
         for giver in lost:
-            late.update(consumers[giver], _upstream(nodes, giver, memory, popped))
+            late.update(consumers[giver], _upstream(linked, giver, memory))
         for giver in waits.keys() - lost:
             before.setdefault(giver, set()).update(waits[giver])
     waits_of = {giver: tuple(sorted(nodes_)) for giver, nodes_ in before.items()}
@@ -238,34 +238,19 @@ def _hands_on(node: Node, giver: int) -> bool:
     return any(node.inputs[number].node == giver for number in numbers)
 
 
-def _popped(view: GraphView) -> Dict[int, List[int]]:
-    """Op that puts a value into a Stack or TensorArray -> the ops that may take it out."""
-    popped: Dict[int, List[int]] = {}
-    for reader, written in writers_by_reader(view).items():
-        for port in written:
-            popped.setdefault(port.node, []).append(reader)
-    return popped
-
-
-def _memory(
-    view: GraphView, variable: int, consumers: Sequence[Sequence[int]], popped: Mapping[int, Sequence[int]]
-) -> Set[int]:
+def _memory(nodes: Sequence[Node], variable: int, consumers: Sequence[Sequence[int]]) -> Set[int]:
     """Positions of the ops whose output is a variable's memory, or a reference to it."""
     return set(reached([variable], lambda giver: [
-        *(consumer for consumer in consumers[giver] if _hands_on(view.nodes[consumer], giver)), *popped.get(giver, ())
+        consumer for consumer in consumers[giver] if _hands_on(nodes[consumer], giver)
     ]))  # fmt: skip
 
 
-def _upstream(nodes: Sequence[Node], giver: int, memory: Set[int], popped: Mapping[int, Sequence[int]]) -> List[int]:
+def _upstream(nodes: Sequence[Node], giver: int, memory: Set[int]) -> List[int]:
     """The ops by whose way an op has a variable's memory, itself included."""
 
     def sources(position: int) -> List[int]:
-        if nodes[position].layout.ref_outputs:
-            return []
-        given = [port.node for port in nodes[position].inputs]
-        if nodes[position].op in READERS:
-            given += [writer for writer, readers in popped.items() if position in readers]
-        return [source for source in given if source in memory]
+        is_reference = nodes[position].layout.ref_outputs
+        return [] if is_reference else [port.node for port in nodes[position].inputs if port.node in memory]
 
     return [position for position in reached([giver], sources) if not nodes[position].layout.ref_outputs]
 

@@ -305,12 +305,13 @@ def test_a_cast_of_the_script_copies(how):  # float16 readers were led to the va
 def popped_behind_a_write():
     """What a loop that starts with a variable's memory hands its gradient, which runs after a write; and a Stack."""
     v = tf.get_variable("v", initializer=START, use_resource=False)
-    x, h = tf.placeholder_with_default(np.eye(16, dtype=np.float32), [16, 16]), v.read_value()
+    x, h = tf.placeholder_with_default(np.ones([16, 16], np.float32), [16, 16]), v.read_value()
     y = tf.while_loop(lambda k, h: k < 1, lambda k, h: (k + 1, tf.matmul(x, h) * h), [0, h])[1]
     with tf.control_dependencies([y]):
         written = tf.assign_add(v, tf.ones([16, 16]))
     with tf.control_dependencies([written]):
-        gradients = tf.gradients(y, [h, x], grad_ys=tf.identity(x))
+        incoming = x / 16.0
+    gradients = tf.gradients(y, [h, x], grad_ys=incoming)
     u = tf.get_variable("u", initializer=START, use_resource=False)
     stack = tf.raw_ops.StackV2(max_size=2, elem_type=tf.float32)
     with tf.control_dependencies([tf.raw_ops.StackPushV2(handle=stack, elem=u.read_value())]):
@@ -318,7 +319,7 @@ def popped_behind_a_write():
     with tf.control_dependencies([popped]):
         written = tf.assign_add(u, tf.ones([16, 16]))
     with tf.control_dependencies([written]):
-        read = tf.matmul(popped, x)
+        read = tf.matmul(popped, tf.placeholder_with_default(np.eye(16, dtype=np.float32), [16, 16]))
     tf.global_variables_initializer()
     return [tensor.name for tensor in (*gradients, read)]
 
@@ -329,6 +330,7 @@ def test_what_is_popped_behind_a_write(mode, patched):
         fetches = popped_behind_a_write()
     plain = run(graph.as_graph_def(), fetches)
     assert (plain[2] == START + 1).all()
+    assert plain[0].any()
     for _ in range(3):  # a Cast raced with the write
         values = run(graph.as_graph_def(), fetches, sessions.config(precision_mode=mode))
         assert [np.abs(value - wanted).max() for value, wanted in zip(values, plain)] == [0, 0, 0]

@@ -86,11 +86,12 @@ def _check_script(script: str) -> None:
     """Finds now what every worker would find."""
     if script == "-":
         raise ConfigError("npu-shim launch needs a SCRIPT in a file: several workers cannot read one standard input")
-    if script != "-m" and not os.path.isfile(script):
+    if script == "-m":
+        return
+    if not os.path.isfile(script):
         reason = os.strerror(errno.EISDIR if os.path.isdir(script) else errno.ENOENT)
         raise ConfigError("script '%s' cannot be read: %s" % (script, reason))
-    if script != "-m":
-        running.require_readable(script)
+    running.require_readable(script)
 
 
 def _places(options: Mapping[str, str]) -> tuple[list[layout.Place], int]:

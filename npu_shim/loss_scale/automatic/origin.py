@@ -47,16 +47,17 @@ def origin_of(gradients: Sequence[Any]) -> Origin:
     """
     calls: dict[Call, None] = {}
     results: dict[str, Any] = {}
-    passed: dict[Any, bool] = {}
-    for tensor, in_this_run in _made_before([getattr(g, "values", g) for g in gradients], passed):
+    passed: set[Any] = set()
+    given = [getattr(g, "values", g) for g in gradients]
+    for tensor, in_this_run in _made_before(given, passed):
         call = registry_of(tensor.graph).call_of(tensor)
         calls[call] = None
         if in_this_run:  # the others too: the script may apply them in a call of their own
-            results.update((result.name, result) for result in (tensor, *call.results))
+            results.update((result.name, result) for result in call.results)
     for tensor in _upstream_of(list(results.values()), set(calls)):
         calls[registry_of(tensor.graph).call_of(tensor)] = None
         results[tensor.name] = tensor
-    factors = frozenset(factor for op in _carriers(passed) for factor in own.factors_of(op))
+    factors = frozenset(factor for op in _carriers(given, passed) for factor in own.factors_of(op))
     readable = tuple(tensor for tensor in results.values() if can_read(tensor))
     return Origin(tuple(calls), readable, factors, any(map(is_of_all_workers, passed)))
 
@@ -75,37 +76,47 @@ def can_read(tensor: Any) -> bool:
 def _made_before(tensors, passed) -> Iterator[tuple[Any, bool]]:
     """Yields the results of calls from which tensors are computed, each with whether that is in the same run.
 
-    The ops between them are added to the dict `passed`, each with whether it carries the gradients themselves.
+    The ops between them are added to the set `passed`.
 
     Gradients that wait in an accumulator, or in a variable that is not trained, were computed in some other run.
     """
-    seen: set[tuple[Any, bool, bool]] = set()
-    ahead = [(tensor, True, True) for tensor in tensors]
+    seen: set[tuple[Any, bool]] = set()
+    ahead = [(tensor, True) for tensor in tensors]
     while ahead:
-        tensor, in_this_run, carries = ahead.pop()
-        if registry_of(tensor.graph).call_of(tensor) is not None:
+        tensor, in_this_run = ahead.pop()
+        if _is_made(tensor):
             yield tensor, in_this_run
             continue
         op = tensor.op
-        if (op, in_this_run, carries) in seen:
+        if (op, in_this_run) in seen:
             continue
-        seen.add((op, in_this_run, carries))
-        passed[op] = carries or passed.get(op, False)
-        ahead += [(taken, in_this_run, carries and own.is_scaled(op, n)) for n, taken in enumerate(op.inputs)]
+        seen.add((op, in_this_run))
+        passed.add(op)
+        ahead += [(tensor, in_this_run) for tensor in op.inputs]
         if HOLDS_GRADIENTS.match(op.type):
-            ahead += [(written, False, carries) for written in _written_into(op)]
+            ahead += [(written, False) for written in _written_into(op)]
 
 
-def _carriers(passed) -> Iterator[Any]:
-    """Yields the ops passed that gradients go through: not those of a decaying weight that is added to them."""
+def _is_made(tensor) -> bool:
+    """Whether a call made a tensor."""
+    return registry_of(tensor.graph).call_of(tensor) is not None
 
-    def starts(op):
-        from_call = any(registry_of(tensor.graph).call_of(tensor) is not None for tensor in op.inputs)
-        return from_call or (HOLDS_GRADIENTS.match(op.type) and next(_written_into(op), None) is not None)
 
-    carrying = [op for op, carries in passed.items() if carries]
-    return reached([op for op in carrying if starts(op)], lambda op: [
-        user for tensor in op.outputs for user in tensor.consumers() if passed.get(user)
+def _carriers(gradients, passed) -> Iterator[Any]:
+    """Yields the ops passed that scale what the calls made: no factor's own, nor those of a weight that decays.
+
+    Upstream from the gradients by what is scaled, then back from where a call's results come in.
+    """
+    held = {op: list(_written_into(op)) for op in passed if HOLDS_GRADIENTS.match(op.type)}
+
+    def scaled(op):
+        return [*(taken for n, taken in enumerate(op.inputs) if own.is_scaled(op, n)), *held.get(op, ())]
+
+    starts = [tensor.op for tensor in gradients if not _is_made(tensor)]
+    carrying = set(reached(starts, lambda op: [tensor.op for tensor in scaled(op) if not _is_made(tensor)]))
+    entered = [op for op in carrying if held.get(op) or any(map(_is_made, op.inputs))]
+    return reached(entered, lambda op: [
+        user for tensor in op.outputs for user in tensor.consumers() if user in carrying
     ])  # fmt: skip
 
 

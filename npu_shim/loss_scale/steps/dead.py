@@ -10,11 +10,13 @@ error: in plain training such weights keep their values. Of a step that tests al
 
 from __future__ import annotations
 
+import functools
 import logging
-from typing import Any, Iterable
+from typing import Any, Callable, Iterable
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.loss_scale.optimizers.update_ops import upstream
 from npu_shim.rewriter.graph.walks import reached
 
 LOG = logging.getLogger("npu_shim")
@@ -28,24 +30,30 @@ def tell(gradients: Iterable[tf.Tensor]) -> None:
     if not starts or not any(op.type == "Exit" for op in starts[0].graph.get_operations()):
         return
     said = starts[0].graph.get_collection_ref(SAID)
+    ended = functools.lru_cache(maxsize=None)(_ended_before)  # many ops enter loops under the same control inputs
     for op in reached(starts, lambda op: [tensor.op for tensor in op.inputs]):
-        if op.type == "Exit" and op.name not in said and _waits_for_its_loop(op):
+        why = None if op.name in said else _why(op, ended)
+        if why is not None:
             said.append(op.name)
-            LOG.warning(
-                "npu_shim: '%s' is a gradient of what a loop starts with, made under tf.control_dependencies: "
-                "TensorFlow never computes it, and %s",
-                op.name,
-                REMEDY,
-            )
-        if op.type == "Enter" and op.name not in said and _enters_after_its_loop(op):
-            said.append(op.name)
-            LOG.warning(
-                "npu_shim: gradients of loop '%s' are made under tf.control_dependencies on '%s', which waits for that "
-                "loop: TensorFlow does not compute them if it has more than parallel_iterations turns, and %s",
-                _frame(op).rpartition("/")[0] or _frame(op),
-                op.inputs[0].op.control_inputs[0].name,
-                REMEDY,
-            )
+            LOG.warning("npu_shim: %s, and %s", why, REMEDY)
+
+
+def _why(op: Any, ended: Callable[[tuple[Any, ...]], frozenset[str]]) -> str | None:
+    """Why what depends on an op has no value, or may have none; None where it does."""
+    if op.type == "Exit" and _waits_for_its_loop(op):
+        return (
+            "'%s' is a gradient of what a loop starts with, made under tf.control_dependencies: TensorFlow never "
+            "computes it" % op.name
+        )
+    awaited = tuple(op.inputs[0].op.control_inputs) if op.type == "Enter" else ()
+    frame = op.get_attr("frame_name").decode() if awaited else ""
+    if frame in ended(awaited):
+        return (
+            "gradients of loop '%s' are made under tf.control_dependencies on '%s', which waits for that loop: "
+            "TensorFlow does not compute them if it has more than parallel_iterations turns"
+            % (frame.rpartition("/")[0] or frame, awaited[0].name)
+        )
+    return None
 
 
 def _waits_for_its_loop(leaving: Any) -> bool:
@@ -57,13 +65,7 @@ def _waits_for_its_loop(leaving: Any) -> bool:
     return any(op is pivot for op in reached([leaving.inputs[0].op], lambda op: op.control_inputs))
 
 
-def _enters_after_its_loop(entering: Any) -> bool:
-    """Whether what enters a loop waits, by control inputs, for the loop's end."""
-    frame = _frame(entering)
-    start = entering.inputs[0].op.control_inputs
-    before = reached(start, lambda op: [*op.control_inputs, *(tensor.op for tensor in op.inputs)])
-    return any(op.type == "Exit" and getattr(op._get_control_flow_context(), "name", None) == frame for op in before)
-
-
-def _frame(entering: Any) -> str:
-    return str(entering.get_attr("frame_name").decode())
+def _ended_before(awaited: tuple[Any, ...]) -> frozenset[str]:
+    """The names of the frames of the loops that end before one of these ops runs."""
+    contexts = (op._get_control_flow_context() for op in upstream(awaited) if op.type == "Exit")
+    return frozenset(str(context.name) for context in contexts if context is not None)
