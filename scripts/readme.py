@@ -3,6 +3,7 @@
 A test compares README with what this makes, so no figure there is typed by hand.
 """
 
+import json
 import pathlib
 import re
 
@@ -15,7 +16,13 @@ MODELS = {
     "lstm batch 64": "LSTM language model, batch 64",
 }
 CARDS = {"h100": "H100", "a100": "A100", "rtx4090": "RTX 4090"}
-ATTENTION = ("bert batch 16x512", "bfloat16", "jax-bfloat16-wide")  # of gpu_attention.md
+TIMED = (  # file of a measurement on a GPU, title, our form, the same by hand
+    ("gpu_h200_resnet50", "ResNet-50, batch 128", "float16", "jax-float16"),
+    ("gpu_h200_bert", "BERT-large, batch 32", "float16", "jax-float16"),
+    ("gpu_h200_lstm", "LSTM language model, batch 64", "float16", "jax-float16"),
+    ("gpu_h200_bert_16x512", "BERT-large, sequences of 512", "bfloat16", "jax-bfloat16-wide"),
+    ("gpu_h200_bert_16x512", "BERT-large, sequences of 512", "bfloat16", "jax-bfloat16-cudnn"),
+)
 FORM, PEAK, MOVED = 1, 5, 8  # columns of gpu_compiled.md: the form, and what is "of float32"
 
 
@@ -24,11 +31,12 @@ def results():
     networks = "\n".join("| %s |" % " | ".join(row) for row in [*_networks(), *_accuracy()])
     return (
         "\n| | |\n|---|---|\n%s\n\n"
-        "Training steps in float16, as XLA compiles them for a card ([`gpu_compiled.md`](benchmarks/gpu_compiled.md)): "
-        "peak memory and bytes moved, as parts\nof float32's, and of a hand-written JAX program's in float16. The last "
-        "row is in\nbfloat16: our attention is [kernels](benchmarks/gpu_attention.md), JAX's is as XLA has it:\n\n"
-        "%s\n\n"
-    ) % (networks, _steps())
+        "Training steps timed on an NVIDIA H200. Speed and memory are multiples of the step's as it is written\n"
+        "(float32, products in TF32), and of the same model's, written by hand in JAX in the same dtype:\n\n%s\n\n"
+        "Training steps in float16, compiled by XLA for cards that were not at hand: peak memory and bytes moved, as\n"
+        "parts of float32's ([`gpu_compiled.md`](benchmarks/gpu_compiled.md); [`gpu_attention.md`]"
+        "(benchmarks/gpu_attention.md) has sequences of 512):\n\n%s\n\n"
+    ) % (networks, _timed(), _steps())
 
 
 def _networks():
@@ -53,22 +61,35 @@ def _accuracy():
         yield what % entrance, "float32 %s, mixed %s" % (full, mixed)
 
 
+def _timed():
+    """A row for each measurement on a GPU: our form beside float32 and beside a form by hand."""
+    lines = [
+        "| | speed, float32 = 1 | memory | speed, JAX = 1 | memory | samples a second |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, title, form, hand in TIMED:
+        (row,) = json.loads((BENCHMARKS / (name + ".json")).read_text(encoding="utf-8"))["rows"]
+        ours, full, other = (row["forms"][key] for key in (form, "tf32", hand))
+        by_cudnn = ", JAX's attention by cuDNN" if hand.endswith("-cudnn") else ""
+        cells = ["[%s](benchmarks/%s.md), %s%s" % (title, name, form, by_cudnn)]
+        for of in (full, other):
+            cells += ["%.2f" % (of["seconds"] / ours["seconds"]), "%.2f" % (ours["memory"] / of["memory"])]
+        lines.append("| %s | %.0f |" % (" | ".join(cells), row["sizes"]["batch"] / ours["seconds"]))
+    return "\n".join(lines)
+
+
 def _sections(name):
     """Text of a benchmark's section for each card."""
     return dict(part.split("\n", 1) for part in (BENCHMARKS / name).read_text(encoding="utf-8").split("\n## ")[1:])
 
 
 def _steps():
-    """A row for each model, beside float32 and beside JAX, and one for attention, with a column for each card."""
+    """A row for each model, with a column for each card."""
     sections = _sections("gpu_compiled.md")
     lines = ["| | %s |" % " | ".join(CARDS.values()), "|---" * (len(CARDS) + 1) + "|"]
     for model, title in MODELS.items():
-        for beside, of in (("float32", _of_float32), ("JAX", _of_jax)):
-            cells = ("memory %s, bytes %s" % of(sections[card], model) for card in CARDS)
-            lines.append("| %s, beside %s | %s |" % (title, beside, " | ".join(cells)))
-    sections = _sections("gpu_attention.md")
-    cells = ("memory %s, bytes %s" % _of_jax(sections[card], *ATTENTION) for card in CARDS)
-    lines.append("| BERT-large, sequences of 512, beside JAX | %s |" % " | ".join(cells))
+        cells = ("memory %s, bytes %s" % _of_float32(sections[card], model) for card in CARDS)
+        lines.append("| %s | %s |" % (title, " | ".join(cells)))
     return "\n".join(lines)
 
 
@@ -76,11 +97,6 @@ def _of_float32(section, model):
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| %s |" % model)]
     (row,) = (row for row in rows if row[FORM] == "float16")
     return row[PEAK], row[MOVED]
-
-
-def _of_jax(section, model, form="float16", other="jax-float16"):
-    form = r"^- %s %s beside %s: .*peak memory ([\d.]+), bytes ([\d.]+)" % (model, form, other)
-    return re.search(form, section, re.MULTILINE).groups()
 
 
 def written(text):
