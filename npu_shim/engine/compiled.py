@@ -11,7 +11,6 @@ import tensorflow.compat.v1 as tf
 from npu_shim.engine import sessions
 from npu_shim.engine.device.programs import as_result
 from npu_shim.engine.device.worker import memory, starting
-from npu_shim.engine.step import PRODUCTS
 from npu_shim.export import programs
 from npu_shim.options import engine
 from npu_shim.rewriter.errors import ConfigError, PlanError
@@ -107,7 +106,7 @@ class Running:
         number = self._programs.get(shapes)
         if number is None:
             step = self._prepared.on(device.platform).for_shapes(shapes)
-            described, hlo = programs.of(step, PRODUCTS, self._cache)
+            described, hlo = programs.of(step, self._cache)
             try:
                 loading = device.load(replace(described, iterations=self._count), hlo, self._cache)
             except (memory.NoRoom, starting.Gone):

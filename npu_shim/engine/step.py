@@ -32,7 +32,6 @@ from npu_shim.xla.passes.resources import random_ops, writers
 from npu_shim.xla.passes.shapes.compile_time import SHAPES
 
 PASSED = "passed"  # kind of a tensor that stays on the device, see `pjrt.manifest.Tensor`
-PRODUCTS = "default"  # float32 products at the default precision of the device's libraries, as in sessions
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class Part:
             prepared = fixed(prepared, constants)
         functional = prepared.for_shapes(shapes)
         refusals.require_known_shapes(functional.graph_def, {node.name for node in prepared.graph_def.node})
-        described, hlo = programs.of(functional, PRODUCTS, cache)
+        described, hlo = programs.of(functional, cache)
         return self._with_passed(described), hlo
 
     def _with_passed(self, described):

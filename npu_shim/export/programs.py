@@ -23,17 +23,18 @@ SUFFIX = ".hlo"
 LENGTH = struct.Struct("<q")  # of the Manifest, in front of it; the HLO follows
 
 
-def of(step: Any, float32_products: str, cache: str = "") -> Tuple[Manifest, bytes]:
+def of(step: Any, cache: str = "", float32_products: str = "") -> Tuple[Manifest, bytes]:
     """Returns a step's Manifest and the bytes of its HloModuleProto.
 
     Args:
         step: `xla.step_function.StepFunction`.
-        float32_products: as in `export.step.export`.
         cache: path of the folder, "" for none.
+        float32_products: as in `export.step.export`, "" for those of the script's sessions.
 
     Raises:
         PlanError or ConfigError: XLA cannot compile the step, or a result has no fixed size.
     """
+    float32_products = float32_products or _products_of_sessions()
     if not cache:
         return _lowered(step, float32_products)
     name = _identity(step, float32_products) + SUFFIX
@@ -49,6 +50,13 @@ def of(step: Any, float32_products: str, cache: str = "") -> Tuple[Manifest, byt
     except Exception as reason:
         lines.once(program_cache.not_kept(cache, reason))
     return described, hlo
+
+
+def _products_of_sessions():
+    """What `export.step.export` calls float32_products: "highest" where the script or user switches TF32 off."""
+    enabled = tf.config.experimental.tensor_float_32_execution_enabled()  # for TensorFlow's kernels
+    overridden = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"  # for NVIDIA's libraries; XLA's own kernels ignore it
+    return "default" if enabled and not overridden else "highest"
 
 
 def _lowered(step, float32_products):

@@ -23,7 +23,7 @@ pytestmark = [
 
 def program_of(step):
     """A step as a program on the CPU, with the variables' values."""
-    described, hlo = programs.of(step, "highest")
+    described, hlo = programs.of(step, float32_products="highest")
     program = Program(jax, described, jax_compat.stablehlo(hlo), jax.devices("cpu")[0])
     with tf_internals.eager_mode():
         program.restore({place.name: place.variable.numpy() for place in step.state})
@@ -108,7 +108,7 @@ def test_a_restored_step_goes_on_with_the_same_bits(interpreted, tmp_path):
 
 
 def test_a_device_says_what_stays_as_the_graph_has_it():
-    described, hlo = programs.of(cases.with_calls(cases.prepared(cases.bert, cases.BFLOAT16)), "default")
+    described, hlo = programs.of(cases.with_calls(cases.prepared(cases.bert, cases.BFLOAT16)))
     loading = InProcess().load(described, hlo)
     why = "attention stays as the graph has it on this device: kernels are for GPUs, this is 'cpu'"
     assert loading.lines() == [why]

@@ -9,8 +9,9 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
+from npu_shim.export import programs
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer
-from npu_shim.xla import step_function
+from npu_shim.xla import refusals, step_function
 
 pytestmark = sessions.NEEDS_ENGINE
 FETCHES = {"loss": "loss:0", "train": "train", "w": "w"}
@@ -256,3 +257,25 @@ def test_what_stablehlo_has_no_form_of_is_named():
             return
         # a newer TensorFlow writes it in another way
         np.testing.assert_allclose(step(feeds), session.run("gradient:0", feeds), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("enabled", "override", "products"), [
+    (True, None, "default"), (False, None, "highest"), (True, "0", "highest"), (True, "1", "default"),
+])  # fmt: skip
+def test_tf32_is_off_where_the_script_or_the_user_wants_it_off(enabled, override, products, monkeypatch):
+    if override is not None:
+        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(enabled)
+    try:
+        step = step_function.build(built(), ["loss:0", "train"], {"x": [8, 6], "y": [8]}, **FLOAT32)
+        described, hlo = programs.of(step)
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(before)
+    assert described.float32_products == products
+    module = refusals.parsed(hlo)
+    dots = [i for c in module.computations for i in c.instructions if i.opcode == "dot"]
+    asked = {number for dot in dots for number in dot.precision_config.operand_precision}
+    highest = 2  # xla_data.proto: PrecisionConfig.Precision.HIGHEST
+    assert dots
+    assert (asked == {highest}) == (products == "highest")
