@@ -17,6 +17,15 @@ ENTERS = ("Enter", "RefEnter")
 BODY = "]/"  # in the name of every op of an inlined function (inlining.py), and in no name of TensorFlow's
 # ops that give what is in a container whose handle they take
 READERS = frozenset({"StackPopV2", "TensorArrayReadV3", "TensorArrayGatherV3"})
+# Op that gives a tensor which lies outside of the graph -> ops that may have put it there, in this run or an earlier
+# one. It is the tensor itself; what puts or gives many rows at once copies them.
+_QUEUES, _STAGED = ("QueueEnqueue", "QueueEnqueueV2"), ("Stage", "MapStage", "OrderedMapStage")
+_MAPS = ("MapUnstage", "MapUnstageNoKey", "MapPeek")
+OUTSIDE = {
+    **dict.fromkeys(["QueueDequeue", "QueueDequeueV2"], _QUEUES),
+    **dict.fromkeys(["Unstage", "StagePeek", *_MAPS, *("Ordered" + op for op in _MAPS)], _STAGED),
+    "GetSessionTensor": ("GetSessionHandle", "GetSessionHandleV2"),
+}
 
 
 class Links(NamedTuple):
@@ -54,6 +63,15 @@ def with_written(view: GraphView, nodes: List[Node]) -> Dict[int, Node]:
     for reader, written in writers.items():
         nodes[reader] = nodes[reader]._replace(inputs=(*nodes[reader].inputs, *written))
     return alone
+
+
+def with_put_outside(view: GraphView, nodes: List[Node]) -> bool:
+    """Gives each op that takes a tensor from outside of the graph what may be put there; returns whether any does."""
+    takers = view.of_ops(OUTSIDE)
+    for taker in takers:
+        put = [port for putter in view.of_ops(OUTSIDE[nodes[taker].op]) for port in view.nodes[putter].inputs]
+        nodes[taker] = nodes[taker]._replace(inputs=(*nodes[taker].inputs, *put))
+    return bool(takers)
 
 
 def _writers_by_reader(view: GraphView) -> Dict[int, Tuple[Port, ...]]:

@@ -12,7 +12,7 @@ all readers of a variable that a loop writes, since TensorFlow's own optimizers 
 What gives that memory stays float32 with them. Any op hands on the memory unless it is known to make its own.
 
 A Stack keeps the memory that is pushed, and whoever pops it sees what is in there then: a loop's gradient, of a loop
-that starts with v/read.
+that starts with v/read. So do queues, staging areas and session handles.
 
 Whoever fetches the memory is a reader that runs last: sess.run copies what is fetched when every op has run.
 
@@ -39,7 +39,7 @@ from itertools import chain
 from typing import Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .graph_view import GraphView, Node, consumers_of, is_border, is_border_name
-from .links import with_written
+from .links import with_put_outside, with_written
 from .walks import reached
 
 # ops whose outputs are memory of their own. What works element by element may write into its input's, which no op does
@@ -114,7 +114,8 @@ def readings(view: GraphView) -> Readings:
     if not writers:
         return NO_READINGS
     linked = list(nodes)
-    takers = consumers_of(linked) if with_written(view, linked) else consumers
+    held = bool(with_written(view, linked)) | with_put_outside(view, linked)
+    takers = consumers_of(linked) if held else consumers
     own = {position: bit for position, bit in written.items() if nodes[position].op in IN_PLACE}  # no read of a write
     controls = _controls(view)
     _spread(written, consumers, controls)

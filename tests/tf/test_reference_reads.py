@@ -334,3 +334,37 @@ def test_what_is_popped_behind_a_write(mode, patched):
     for _ in range(3):  # a Cast raced with the write
         values = run(graph.as_graph_def(), fetches, sessions.config(precision_mode=mode))
         assert [np.abs(value - wanted).max() for value, wanted in zip(values, plain)] == [0, 0, 0]
+
+
+def staged(value):
+    own = {"dtypes": [tf.float32], "shared_name": "staged"}
+    return tf.raw_ops.Stage(values=[value], shared_name="staged"), lambda: tf.raw_ops.Unstage(**own)[0]
+
+
+def staged_by_key(value):
+    own, key = {"dtypes": [tf.float32], "shared_name": "mapped"}, tf.constant(0, tf.int64)
+    put = tf.raw_ops.MapStage(key=key, indices=[0], values=[value], **own)
+    return put, lambda: tf.raw_ops.MapUnstage(key=key, indices=[0], **own)[0]
+
+
+def queued(value):
+    queue = tf.FIFOQueue(9, [tf.float32], [[16, 16]])
+    return queue.enqueue(value), queue.dequeue
+
+
+@pytest.mark.parametrize("put", [staged, staged_by_key, queued])
+def test_what_is_taken_from_outside_behind_a_write(put, patched):
+    with tf.Graph().as_default() as graph:
+        v = tf.get_variable("v", initializer=START, use_resource=False)
+        done, take = put(v.read_value())
+        with tf.control_dependencies([done]):
+            taken = take()
+        with tf.control_dependencies([taken]):
+            written = tf.assign_add(v, tf.ones([16, 16]))
+        with tf.control_dependencies([written]):
+            read = -taken
+        tf.global_variables_initializer()
+    for mode in MODES:
+        for _ in range(5):  # a Cast raced with the write
+            [value] = run(graph.as_graph_def(), [read.name], sessions.config(precision_mode=mode))
+            np.testing.assert_array_equal(value, -(START + 1), mode)
