@@ -85,7 +85,7 @@ def exported(
     """Exports as `export` does; returns (Manifest, the `StepFunction` that it is of)."""
     require_xla()
     manifest.require_unused(out)  # before XLA compiles for minutes
-    source = source if isinstance(source, Source) else Source.of(source)
+    source = (source if isinstance(source, Source) else Source.of(source)).of_step(fetches)
     prepared = step_function.prepare(source, fetches, feeds, constants, values, device, **options)
     step = prepared.as_program().for_shapes()
     if values is not None:

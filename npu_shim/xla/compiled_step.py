@@ -77,6 +77,7 @@ def compile_step(
         source = source.initialized(initializer)
     most = rewriting.programs_of(source, options)
     wanted = list(fetches.values()) if isinstance(fetches, dict) else fetches
+    source = source.of_step(wanted)
     target = device or devices.accelerator()
     prepared = step_function.prepare(source, wanted, feeds, constants, None, target, **options)
     run_one = running(prepared, iterations_per_loop, device, rewriting.cache_of(source, options), most)

@@ -12,9 +12,13 @@ import tensorflow.compat.v1 as tf
 from npu_shim.options.entrances import config_proto
 from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.graph.walks import reached
 from npu_shim.session.interception import session_options
 
 VARIABLE_OPS = ("VarHandleOp", "VariableV2", "Variable")
+CHECKS = ("VarIsInitializedOp", "IsVariableInitialized")
+READS = ("ReadVariableOp", "Identity")
+SAVES = ("SaveV2", "SaveSlices", "Save")
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,14 @@ class Source:
         graph_def: tf.GraphDef.
         options: values of a Session's NpuOptimizer entry, None if it has none; empty for a graph.
         session: the tf.Session, or None.
+        needed: names of the ops that the step needs, None where nobody has said which step it is.
     """
 
     graph: Any
     graph_def: Any
     options: Any
     session: Any = None
+    needed: frozenset[str] | None = None
 
     @classmethod
     def of(cls, given: Any) -> Source:
@@ -119,6 +125,14 @@ class Source:
             element = element.outputs[0]
         return _argument(element) if shape is None else _argument(element).with_shape(shape, role)
 
+    def of_step(self, fetches: Any) -> Source:
+        """Returns the same Source, for a step that fetches these, one or a list. Raises ConfigError as `fetch`."""
+        several = fetches if isinstance(fetches, (list, tuple)) else [fetches]
+        fetched = [self._element(given, "fetch") for given in several]
+        roots = [element if isinstance(element, tf.Operation) else element.op for element in fetched]
+        needed = reached(roots, lambda op: [*(tensor.op for tensor in op.inputs), *op.control_inputs])
+        return replace(self, needed=frozenset(op.name for op in needed))
+
     def initialized(self, initializer: Any) -> Source:
         """Returns a Source with its own session, after running an operation (or its name) in it.
 
@@ -163,16 +177,18 @@ class Source:
     def is_local(self, name: str) -> bool:
         """Whether a variable is local: it may have no value yet and is in no checkpoint.
 
-        The graph's collections decide if it has any; else a variable is local if its readers check for a value.
+        The graph's collections decide if it has any; else a variable is local if the step checks it for a value, and no
+        Saver of the graph writes it. Initializers and reports check global variables too.
         """
         if self.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
             return name in {variable.op.name for variable in self.graph.get_collection(tf.GraphKeys.LOCAL_VARIABLES)}
-        try:
-            readers = self.graph.get_operation_by_name(name).outputs[0].consumers()
-        except KeyError:  # a variable that npu-shim added
+        if not self._has(name):  # a variable that npu-shim added
             return False
-        asks = [reader for reader in readers if reader.type in ("VarIsInitializedOp", "IsVariableInitialized")]
-        return any(reader.outputs[0].consumers() for reader in asks)
+        readers = self.graph.get_operation_by_name(name).outputs[0].consumers()
+        checks = [reader for reader in readers if reader.type in CHECKS and reader.outputs[0].consumers()]
+        if self.needed is not None:
+            checks = [check for check in checks if check.name in self.needed]
+        return bool(checks) and not any(_is_saved(reader) for reader in readers)
 
     def other_values(self, known: Iterable[str]) -> dict[str, np.ndarray]:
         """Returns the values of the graph's initialized global variables that are not among `known`, as `values_of`."""
@@ -230,6 +246,15 @@ def _argument(tensor):
     if tensor.dtype != tf.resource or tensor.op.type not in VARIABLE_OPS:
         return Argument(tensor.name, tensor.dtype.base_dtype, tensor.shape)
     return Argument(tensor.name, tensor.op.get_attr("dtype"), tf.TensorShape(tensor.op.get_attr("shape")))
+
+
+def _is_saved(reader):
+    """Whether a Saver writes what an op reads of a variable."""
+
+    def takers(op):
+        return [taker for tensor in op.outputs for taker in tensor.consumers()] if op.type in READS else []
+
+    return any(op.type in SAVES for op in reached([reader], takers))
 
 
 def _without_shapes(graph_def):

@@ -255,6 +255,28 @@ def test_partitioned_variables_are_slices_in_the_checkpoint(tmp_path):
     assert np.array_equal(np.concatenate([step.state()["table/part_%d" % k] for k in range(2)]), 0.5 * before)
 
 
+@pytest.mark.parametrize("form", ["graph", "GraphDef", "GraphDef without a Saver"])
+def test_variables_that_only_initializers_and_reports_check_for_a_value_are_saved(form, tmp_path):
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        x = tf.placeholder(tf.float32, [2], "x")
+        w = tf.get_variable("w", initializer=tf.ones([2]), use_resource=False)
+        b = tf.get_variable("b", initializer=w.initialized_value() * 2, use_resource=False)
+        train, y = tf.group(tf.assign_add(w, x), tf.assign_add(b, x), name="train"), tf.identity(w + b, "y")
+        init = tf.global_variables_initializer().name
+        tf.report_uninitialized_variables().mark_used()
+        without_saver = graph.as_graph_def()
+        saver = tf.train.Saver()
+        source = {"graph": graph, "GraphDef": graph.as_graph_def()}.get(form, without_saver)
+        step = npu_shim.compile_step(source, ["train", "y:0"], ["x"], initializer=init)
+        session.run(init)
+        session.run(train, {x: [2.0, 2.0]})
+        step.load(saver.save(session, str(tmp_path / "model")))
+        step({"x": np.ones(2, np.float32)})
+        saver.restore(session, step.save(tmp_path / "again"))
+        assert session.run([w, b, y])[0].tolist() == [4, 4]
+        assert session.run(b).tolist() == [5, 5]
+
+
 def test_a_read_that_waits_for_no_write_comes_first():
     with tf.Graph().as_default() as graph:
         count = tf.get_variable("count", [], initializer=tf.zeros_initializer(), use_resource=True)

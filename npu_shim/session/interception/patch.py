@@ -273,7 +273,10 @@ def _on_missed_graph(config):
             "runs as it was written; feed a tf.placeholder_with_default instead" % tf.__version__
         )
     else:
-        text = "npu_shim: the session's config asks for NpuOptimizer, and TensorFlow did not hand it this graph"
+        text = (
+            "npu_shim: the session's config asks for NpuOptimizer, and TensorFlow did not hand it this graph: Grappler "
+            "is off, or an optimizer of TensorFlow's own failed on the graph (see docs/troubleshooting.md)"
+        )
         raise loader.HookError(tf.errors.FAILED_PRECONDITION, text)
 
 
