@@ -47,6 +47,7 @@ class Reason(enum.Enum):
     CONTAINER_LOW = "in a container (TensorArray, Stack, TensorList) that low-precision values are written to"
     CONTAINER_FLOAT32 = "in a container (TensorArray, Stack, TensorList) that computed float32 values are written to"
     MOVED = "moves what only low-precision consumers read: cast before it, not after"
+    TIED = "a loop variable, or in a container, all of whose ops have one dtype"
     CONTAINER = "pinned because its container is made or used elsewhere"
     FUNCTION = "pinned because it calls a function that is left as written"
     PINNED = "pinned by the op table"

@@ -136,8 +136,9 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
     if rule.entry is not None and rule.entry.role == "cast":
         _require_no_override(override, node, Reason.CAST)
         return _decide_cast(state, position, node, rule.entry)
+    if override is not None and state.is_tied(position):
+        _require_no_override(override, node, Reason.TIED)
     if position in state.tie_of:
-        _require_no_override(override, node, state.outcome[state.tie_of[position]].reason)
         return decide_tied(state, position, node)
     pinned = rule.pinned or state.pins.get(position)
     if override is not None and pinned in (None, Reason.SCOPE, Reason.LOOP_DECIDES):

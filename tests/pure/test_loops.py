@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 import graphs
+from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.kernel_table import Kernel, KernelTable
 from npu_shim.rewriter.graph.lists import LISTS
 from npu_shim.rewriter.graph.ties import MEMBERS, find_ties
 from npu_shim.rewriter.planner.decisions import Reason
+from npu_shim.rewriter.planner.overrides import NO_OVERRIDES, Override, Overrides
 from npu_shim.rewriter.planner.plan import plan
 from npu_shim.rewriter.tables.dtypes import LOW
 from npu_shim.rewriter.tables.op_table import Entry
@@ -22,13 +24,13 @@ ROLES = {
 FLOAT_ONLY = (Kernel("CPU", (("T", frozenset({graphs.F, graphs.I32})),)),)
 
 
-def planned(text, mode=MIX, float_only=(), **more):
+def planned(text, mode=MIX, float_only=(), overrides=NO_OVERRIDES, **more):
     rows = {op: Entry(op, role=role, tensorflow=(op,)) for op, role in ROLES.items()}
     table = graphs.table()
     table = replace(table, entries={**table.entries, **rows})
     by_op = {**graphs.kernels().by_op, **{op: (Kernel("CPU"),) for op in rows}}
     by_op.update(dict.fromkeys(float_only, FLOAT_ONLY))
-    return plan(graphs.parse(text, **more), table, mode, KernelTable(by_op))
+    return plan(graphs.parse(text, **more), table, mode, KernelTable(by_op), overrides)
 
 
 BEGIN = "x:Placeholder w:Const p:Const@i z:Const@i "
@@ -126,6 +128,14 @@ def test_a_loop_variable_without_a_kernel_keeps_float32_all_round(op):
     low = {d.node for d in done.decisions() if d.becomes in LOW}
     assert low == {"a", "b"}
     assert {d.reason for d in done.decisions() if d.node in ("e", "m", "n")} == {Reason.NO_KERNEL}
+
+
+@pytest.mark.parametrize("mode", ["allow_mix_precision", "allow_fp32_to_fp16"])
+@pytest.mark.parametrize("name", ["e", "m", "s", "n"])
+def test_one_op_of_a_loop_variable_cannot_be_overridden(name, mode):  # there was a Cast on the way back to the Merge
+    low = Overrides({name: Override((graphs.H,), (graphs.H,), "line 1")}, {})
+    with pytest.raises(PlanError, match="line 1: the dtypes of '%s' .* cannot be changed: a loop variable" % name):
+        planned(loop("x", "b:Exp(s:1)", "b"), PRECISION_MODE[mode], overrides=low)
 
 
 def test_a_loop_written_low_is_raised_or_told_to_be_low():
