@@ -72,7 +72,7 @@ class Source:
         graph_def: tf.GraphDef.
         options: values of a Session's NpuOptimizer entry, None if it has none; empty for a graph.
         session: the tf.Session, or None.
-        needed: names of the ops that the step needs, None where nobody has said which step it is.
+        needed: names of the ops that the step needs; None where the graph has collections, or no step is known.
     """
 
     graph: Any
@@ -127,6 +127,8 @@ class Source:
 
     def of_step(self, fetches: Any) -> Source:
         """Returns the same Source, for a step that fetches these, one or a list. Raises ConfigError as `fetch`."""
+        if self._has_collections():
+            return self  # which say all that is asked of `needed`
         several = fetches if isinstance(fetches, (list, tuple)) else [fetches]
         fetched = [self._element(given, "fetch") for given in several]
         roots = [element if isinstance(element, tf.Operation) else element.op for element in fetched]
@@ -180,7 +182,7 @@ class Source:
         The graph's collections decide if it has any; else a variable is local if the step checks it for a value, and no
         Saver of the graph writes it. Initializers and reports check global variables too.
         """
-        if self.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
+        if self._has_collections():
             return name in {variable.op.name for variable in self.graph.get_collection(tf.GraphKeys.LOCAL_VARIABLES)}
         if not self._has(name):  # a variable that npu-shim added
             return False
@@ -202,6 +204,9 @@ class Source:
             with contextlib.suppress(ConfigError):
                 other_values.update(self.values_of({name: name}))
         return other_values
+
+    def _has_collections(self):
+        return bool(self.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
 
     def _has(self, name):
         try:

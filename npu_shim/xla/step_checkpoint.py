@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.checkpoint.selection import FLOATS
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.xla.passes.resources import random_ops
-from npu_shim.xla.sources import VARIABLE_OPS
+from npu_shim.xla.sources import READS, VARIABLE_OPS
 
 PART = re.compile(r"/part_\d+(?=/|$)")  # TensorFlow appends it to a part's name, before a slot's name
 
@@ -42,7 +42,7 @@ def _saved_parts(graph):
         names, slices = (tf.get_static_value(tensor) for tensor in op.inputs[1:3])
         for key, part, tensor in zip(names, slices, op.inputs[3:]):
             key, part, source = tf.compat.as_str(key), tf.compat.as_str(part), tensor.op
-            while source.type in ("Identity", "ReadVariableOp"):
+            while source.type in READS:
                 source = source.inputs[0].op
             if part and PART.sub("", source.name) == key:
                 yield source.name, (key, part)

@@ -65,13 +65,13 @@ def with_written(view: GraphView, nodes: List[Node]) -> Dict[int, Node]:
     return alone
 
 
-def with_put_outside(view: GraphView, nodes: List[Node]) -> bool:
-    """Gives each op that takes a tensor from outside of the graph what may be put there; returns whether any does."""
+def with_put_outside(view: GraphView, nodes: List[Node]) -> List[int]:
+    """Gives each op that takes a tensor from outside of the graph what may be put there; returns their positions."""
     takers = view.of_ops(OUTSIDE)
     for taker in takers:
         put = [port for putter in view.of_ops(OUTSIDE[nodes[taker].op]) for port in view.nodes[putter].inputs]
         nodes[taker] = nodes[taker]._replace(inputs=(*nodes[taker].inputs, *put))
-    return bool(takers)
+    return takers
 
 
 def _writers_by_reader(view: GraphView) -> Dict[int, Tuple[Port, ...]]:

@@ -114,7 +114,7 @@ def readings(view: GraphView) -> Readings:
     if not writers:
         return NO_READINGS
     linked = list(nodes)
-    held = bool(with_written(view, linked)) | with_put_outside(view, linked)
+    held = [*with_written(view, linked), *with_put_outside(view, linked)]
     takers = consumers_of(linked) if held else consumers
     own = {position: bit for position, bit in written.items() if nodes[position].op in IN_PLACE}  # no read of a write
     controls = _controls(view)

@@ -66,7 +66,8 @@ class State:
         self.ties = [tie for tie in ties if view.nodes[tie.members[0][0]].dtypes[0] in FLOATS]
         if policy.gray is Action.LOWER:
             self.pins = {**_counting(view, self.ties, table), **self.pins}
-        self._tied: Optional[FrozenSet[int]] = None  # positions, for `is_tied`
+        self._all_ties = ties
+        self._tied: Optional[FrozenSet[int]] = None  # positions, once `is_tied` is asked
         self.outcome: List[Outcome] = [_first_outcome(view, tie, policy) for tie in self.ties]
         self.gradients_low: Dict[int, int] = {}  # float32 container with low gradients -> the slot that one comes from
         self.tie_of = {position: number for number, tie in enumerate(self.ties) for position, _ in tie.members}
@@ -74,7 +75,8 @@ class State:
     def is_tied(self, position: int) -> bool:
         """Whether a node's slots are in a tie, also in a mode that changes none and so has looked for none."""
         if self._tied is None:
-            self._tied = frozenset(position for tie in find_ties(self.view) for position, _ in tie.members)
+            ties = self._all_ties or find_ties(self.view)
+            self._tied = frozenset(position for tie in ties for position, _ in tie.members)
         return position in self._tied
 
     def forget(self, position: int, meaning: Meaning) -> None:
