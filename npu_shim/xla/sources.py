@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.options.entrances import config_proto
 from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError, nearest
-from npu_shim.rewriter.graph.walks import reached
+from npu_shim.rewriter.graph.walks import givers, reached
 from npu_shim.session.interception import session_options
 
 VARIABLE_OPS = ("VarHandleOp", "VariableV2", "Variable")
@@ -132,7 +132,7 @@ class Source:
         several = fetches if isinstance(fetches, (list, tuple)) else [fetches]
         fetched = [self._element(given, "fetch") for given in several]
         roots = [element if isinstance(element, tf.Operation) else element.op for element in fetched]
-        needed = reached(roots, lambda op: [*(tensor.op for tensor in op.inputs), *op.control_inputs])
+        needed = reached(roots, givers)
         return replace(self, needed=frozenset(op.name for op in needed))
 
     def initialized(self, initializer: Any) -> Source:

@@ -1,6 +1,6 @@
 """What a walk over a graph of any kind reaches: nodes, tensors, names, functions."""
 
-from typing import Callable, Iterable, Iterator, Set, TypeVar
+from typing import Any, Callable, Container, Iterable, Iterator, List, Set, TypeVar
 
 Place = TypeVar("Place")
 
@@ -22,3 +22,13 @@ def reached(starts: Iterable[Place], neighbours: Callable[[Place], Iterable[Plac
             seen.add(place)
             yield place
             ahead += neighbours(place)
+
+
+def givers(op: Any, fed: Container[str] = ()) -> List[Any]:
+    """Returns the ops that a tf.Operation waits for and those that it takes its inputs from.
+
+    Args:
+        op: tf.Operation.
+        fed: names of the tensors that are fed: nobody gives them.
+    """
+    return [*op.control_inputs, *(tensor.op for tensor in op.inputs if tensor.name not in fed)]

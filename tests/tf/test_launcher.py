@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -49,7 +50,13 @@ assert issubclass(tf.nn.rnn_cell.LSTMCell, tf.layers.Layer)
 model = tf.keras.Sequential([TheirDense(2, input_shape=(3,))])
 print("KERAS", keras.__file__.endswith("__init__.py") and keras.whose, Dense, model.count_params())
 """
-FORMS = {"link": ["folder/link.py", "a b", "-x"], "stdin": ["-", "word"], "module": ["-m", "made", "-y"]}
+FORMS = {
+    "link": ["folder/link.py", "a b", "-x"],
+    "stdin": ["-", "word"],
+    "module": ["-m", "made", "-y"],
+    "packed": ["packed", "word"],
+    "archive": ["packed.zip", "word"],
+}
 EVERY = """
 import io, json, os, sys
 from npu_shim.compat import launcher
@@ -64,31 +71,41 @@ for form, (first, *rest) in forms.items():
     sys.excepthook, sys.path[:] = hook, path
 print("FORM spawn", flush=True)
 launcher.run("spawn.py", [])
+print("FORM interrupt", flush=True)
+launcher.run("interrupt.py", [])
+"""
+INTERRUPT = """
+import atexit
+atexit.register(print, "at exit", flush=True)
+raise KeyboardInterrupt("by the script")
 """
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("scripts")
-    for name in ("folder", "real", "inner", "own", "own/keras"):
+    for name in ("folder", "real", "inner", "own", "own/keras", "packed"):
         (root / name).mkdir()
     (root / "own" / "script.py").write_text(OWN_KERAS)
     (root / "own" / "keras" / "__init__.py").write_text("whose = 'the script'\n")
     (root / "own" / "keras" / "layers.py").write_text("Dense = 'of the script'\n")
     (root / "real" / "script.py").write_text(SCRIPT)
     (root / "made.py").write_text(SCRIPT)
+    (root / "packed" / "__main__.py").write_text(SCRIPT)
+    shutil.make_archive(str(root / "packed"), "zip", str(root / "packed"))
     (root / "spawn.py").write_text(SPAWN)
+    (root / "interrupt.py").write_text(INTERRUPT)
     (root / "folder" / "link.py").symlink_to(root / "real" / "script.py")
     return root
 
 
 @pytest.fixture(scope="module")
 def ours(folder):
-    """{form: lines of output} of every form, run by the launcher in one process."""
+    """{form: lines of output} of every form, run by the launcher in one process; its status, and what it reports."""
     argv = [sys.executable, "-W", "ignore", "-c", EVERY, json.dumps([SCRIPT, FORMS])]
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(folder)}
-    done = subprocess.run(argv, cwd=str(folder), env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
-    forms = {}
+    done = subprocess.run(argv, cwd=str(folder), env=env, capture_output=True, text=True, check=False, timeout=600)
+    forms = {"status": done.returncode, "reported": done.stderr}
     for part in done.stdout.split("FORM ")[1:]:
         lines = part.splitlines()
         forms[lines[0]] = lines[1:]
@@ -106,8 +123,17 @@ def test_it_is_python_itself(folder, ours, form):
     facts, as_python = json.loads(lines[0][6:]), json.loads(wanted[0][6:])
     assert facts == as_python
     assert lines[1].split()[:4] == wanted[1].split()[:4]
-    assert lines[1] == wanted[1] or form == "module"  # there, runpy's own frames come first
+    assert lines[1] == wanted[1] or form in ("module", "packed", "archive")  # there, runpy's own frames come first
     assert ours[form][-1] == "STATUS %d" % done.returncode
+
+
+def test_an_interrupt_ends_the_process_as_python_ends_it(folder, ours):
+    done = subprocess.run(
+        [sys.executable, "interrupt.py"], cwd=str(folder), capture_output=True, text=True, check=False
+    )
+    assert (ours["interrupt"], ours["status"]) == (done.stdout.splitlines(), done.returncode)
+    assert ours["reported"].count("KeyboardInterrupt: by the script") == 1
+    assert "launcher.py" not in ours["reported"]
 
 
 def test_spawned_processes_see_tensorflow_1(ours):

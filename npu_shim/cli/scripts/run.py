@@ -72,7 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.describe(parser, OPTIONS)
     parser.add_argument(
-        "script", metavar="SCRIPT", nargs="?", help="a Python file, - for standard input, or -m and a module's name"
+        "script", metavar="SCRIPT", nargs="?", help="a Python file, a folder or an archive with __main__.py, - for "
+        "standard input, or -m and a module's name"
     )
     parser.set_defaults(script=None)
 
@@ -149,7 +150,11 @@ def _telling_what_is_unmet(asked: list[tuple[str, str]]) -> Iterator[None]:
 
 
 def require_readable(script: str) -> None:
-    """Raises ConfigError where a script cannot be read, or is no source text: an archive, compiled Python."""
+    """Raises ConfigError where a script cannot be read, or is neither source text nor what holds a `__main__.py`."""
+    from npu_shim.compat import launcher
+
+    if launcher.packed_main(script):
+        return
     try:
         with open(script, "rb") as f:
             text = f.read() if os.path.isfile(script) else b""  # a pipe gives its text once

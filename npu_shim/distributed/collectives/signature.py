@@ -11,7 +11,7 @@ from npu_shim.distributed.collectives import keys
 from npu_shim.distributed.collectives.in_graph import PREFIX
 from npu_shim.distributed.liveness.progress import Collective
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph.walks import reached
+from npu_shim.rewriter.graph.walks import givers, reached
 
 # where types have their keys that have no attributes of these names: among their inputs, as constants
 INPUTS = {"CollectiveAllToAllV2": {"group_key": 2, "instance_key": 3}}
@@ -83,9 +83,7 @@ def _by_group(graph, roots, fed):
 
 def _needed(roots, fed) -> Iterator[tf.Operation]:
     """The operations that roots need; what is fed needs nothing."""
-    return reached(
-        roots, lambda op: [*(tensor.op for tensor in op.inputs if tensor.name not in fed), *op.control_inputs]
-    )
+    return reached(roots, lambda op: givers(op, fed))
 
 
 def _called(node):

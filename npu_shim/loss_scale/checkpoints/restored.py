@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.checkpoint import files, index
 from npu_shim.loss_scale.checkpoints.names import fits
-from npu_shim.rewriter.graph.walks import reached
+from npu_shim.rewriter.graph.walks import givers, reached
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _shape(variable):
 def _read_by(restore_op):
     """Returns (name, part, dtype, name of the Tensor) of all that the RestoreV2 ops behind a restore op read."""
     restored = []
-    for op in reached([restore_op], lambda op: [*op.control_inputs, *(tensor.op for tensor in op.inputs)]):
+    for op in reached([restore_op], givers):
         if op.type == "RestoreV2":
             names, parts = (tf.make_ndarray(op.inputs[i].op.get_attr("value")) for i in (1, 2))
             restored += [

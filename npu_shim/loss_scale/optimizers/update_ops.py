@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.rewriter.graph.walks import reached
+from npu_shim.rewriter.graph.walks import givers, reached
 
 # what writes to the resource variable that is its first input; a reference's writers say so in their signature
 RESOURCE_WRITERS = re.compile(r"Assign\w*VariableOp$|Resource\w*(Assign|Scatter\w*|CountUpTo)$")
@@ -90,7 +90,7 @@ def rollback(taken: Iterable[Snapshot]) -> tf.Operation:
 def upstream(ops: Iterable[Any]) -> set[Any]:
     """Returns the ancestors of `ops`, including `ops`; what is not an operation is left out."""
     starts = [op for op in ops if isinstance(op, tf.Operation)]
-    return set(reached(starts, lambda op: [*op.control_inputs, *(tensor.op for tensor in op.inputs)]))
+    return set(reached(starts, givers))
 
 
 def _targets(updates):
@@ -184,7 +184,7 @@ def _writers(update, steps):
         seen.add(op)
         if _writes_to_variable(op) and (global_step is None or _variable(op.inputs[0]).op.name != global_step.op.name):
             writers.append(op)
-        ahead += list(op.control_inputs) + [tensor.op for tensor in op.inputs]
+        ahead += givers(op)
     return writers
 
 

@@ -28,7 +28,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.options.watch_options import dump_folder, parse_steps
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.rewriter.graph.walks import reached
+from npu_shim.rewriter.graph.walks import givers, reached
 from npu_shim.session.interception import interceptors
 
 LOG = logging.getLogger("npu_shim")
@@ -103,11 +103,7 @@ def upstream(graph: tf.Graph, fetched: Iterable[tf.Operation], feeds: Iterable[A
         feeds: the feed_dict; nothing is computed for a fed tensor.
     """
     fed = {getattr(key, "name", key) for key in feeds}
-
-    def before(operation: tf.Operation) -> list[tf.Operation]:
-        return [*(tensor.op for tensor in operation.inputs if tensor.name not in fed), *operation.control_inputs]
-
-    needed = set(reached(fetched, before))
+    needed = set(reached(fetched, lambda operation: givers(operation, fed)))
     # the value of a fed tensor is known all the same
     needed.update([tensor.op for operation in needed for tensor in operation.inputs if tensor.name in fed])
     return [operation for operation in graph.get_operations() if operation in needed]
@@ -121,8 +117,7 @@ def in_branches(operations: Iterable[tf.Operation]) -> set[tf.Operation]:
     """
     depth: dict[Any, int] = {}
     for op in operations:
-        before = [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-        depth[op] = max((depth.get(op_before, 0) for op_before in before), default=0)
+        depth[op] = max((depth.get(before, 0) for before in givers(op)), default=0)
         of_loop = any(tensor.op.type == "LoopCond" for tensor in op.inputs)  # such a Switch is within what Enter opens
         if op.type in ("Enter", "RefEnter") or (op.type in ("Switch", "RefSwitch") and not of_loop):
             depth[op] += 1
