@@ -37,6 +37,7 @@ class Result(NamedTuple):
 
 def main(arguments):
     """Runs the tiers, prints the table and the closing line, and returns the exit status."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes import TensorFlow and this checkout
     with concurrent.futures.ThreadPoolExecutor(2) as installers, test_environment.own_home() as home:
         jax = installers.submit(_name_jax)
         wanted = {tier.folder: tier for tier in reversed(tiers.TIERS) if tiers.python(tier)}

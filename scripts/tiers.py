@@ -20,15 +20,15 @@ RULES = (
 )  # fmt: skip
 # what the reference shows for the others too, as a rule: passes of whole steps, schedules, many ranks. There at night
 AS_THE_REFERENCE = (
-    "attention_programs", "bridge_ranks", "calibration", "cli_odd_files", "collective_keys", "cost_on_cards",
-    "engine_guards", "engine_host_ops", "engine_lengths", "engine_loops", "engine_models", "engine_worker",
-    "export", "horovod", "horovod_estimator", "ir_graphs", "iterations", "learning_rates", "loss_scale_checkpoint",
-    "loss_scale_golden", "loss_scale_regressions", "loss_scale_safety", "loss_scale_windows", "reference_calls",
-    "reference_reads", "saturation", "scopes_around_calls", "step_passes", "untaken_options", "xla_attention",
-    "xla_conditionals", "xla_cpu_kernels", "xla_fetches", "xla_loops", "xla_legalize_bodies", "xla_legalize_ctc",
-    "xla_legalize_lstm", "xla_legalize_steps", "xla_legalize_updates", "xla_legalize_values", "xla_dynamic_shapes",
-    "xla_open_bodies", "xla_references", "xla_resnet", "xla_if_conversion", "xla_slow_ops", "xla_unequal_branches",
-    "xla_writes",
+    "attention_programs", "automatic_scale_scripts", "bridge_ranks", "calibration", "cli_odd_files", "collective_keys",
+    "cost_on_cards", "engine_guards", "engine_host_ops", "engine_lengths", "engine_loops", "engine_models",
+    "engine_worker", "export", "horovod", "horovod_estimator", "ir_graphs", "iterations", "learning_rates",
+    "loss_scale_checkpoint", "loss_scale_golden", "loss_scale_regressions", "loss_scale_safety", "loss_scale_windows",
+    "reference_calls", "reference_reads", "saturation", "scopes_around_calls", "step_passes", "untaken_options",
+    "xla_attention", "xla_conditionals", "xla_cpu_kernels", "xla_fetches", "xla_loops", "xla_legalize_bodies",
+    "xla_legalize_ctc", "xla_legalize_lstm", "xla_legalize_steps", "xla_legalize_updates", "xla_legalize_values",
+    "xla_dynamic_shapes", "xla_open_bodies", "xla_references", "xla_resnet", "xla_if_conversion", "xla_slow_ops",
+    "xla_unequal_branches", "xla_writes",
 )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def python(tier):
 def install(tier):
     """Makes or refreshes a tier's environment; returns pip's last words if it could not, else ""."""
     installed = subprocess.run(
-        ["scripts/venv", tier.folder, tier.extra, python(tier)],
+        ["scripts/venv", tier.folder, tier.extra, python(tier), "--no-compile"],  # what is imported compiles itself
         cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     return installed.stdout.decode("utf-8", "replace") if installed.returncode else ""

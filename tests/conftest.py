@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(config, items):
     if not os.environ.get("NPU_SHIM_NIGHTLY"):
         for item in items:
             if item.get_closest_marker("nightly"):
-                item.add_marker(pytest.mark.skip(reason="takes minutes: runs with NPU_SHIM_NIGHTLY=1"))
+                item.add_marker(pytest.mark.skip(reason="runs with NPU_SHIM_NIGHTLY=1"))
     seed = config.getoption(SEED)
     if seed is not None:
         files = sorted({str(item.fspath) for item in items})

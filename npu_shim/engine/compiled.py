@@ -15,7 +15,7 @@ from npu_shim.export import programs
 from npu_shim.options import engine
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.session import lines
-from npu_shim.xla import recent
+from npu_shim.xla import known_feeds, recent
 from npu_shim.xla.step_function import Prepared
 
 
@@ -45,6 +45,7 @@ class Running:
         self.recomputation: Any = None
         self.attention: Any = None
         self._prepared, self._count, self._wanted, self._cache, self._most = prepared, count, device, cache, most
+        self._known = known_feeds.Known(prepared, count)
         self._updated = [variable for variable in prepared.state if variable.updated]
         self._lock = threading.RLock()
         self._forget_device()
@@ -62,7 +63,7 @@ class Running:
         steps = [dict(zip(names, row)) for row in stacked]
         with self._lock:
             try:
-                number = self._loaded(shapes)
+                number = self._loaded(shapes, arrays)
                 if not self._is_there:
                     self._device.put({variable.name: variable.variable.numpy() for variable in self._prepared.state})
                     self._is_there = True
@@ -92,7 +93,7 @@ class Running:
 
     def _forget_device(self):
         self._device = None
-        # shapes of the feeds -> number on the device
+        # shapes of the feeds, and values of those that are known -> number on the device
         self._programs = recent.Recent(self._most, lambda number: self._device.unload(number))
         self._is_there = self._is_newer = False  # whether the device has the variables, and newer values of them
 
@@ -101,12 +102,18 @@ class Running:
             variable.variable.assign(values[variable.name])
         self._is_newer = False
 
-    def _loaded(self, shapes):
+    def _loaded(self, shapes, arrays):
         device = self._opened()
-        number = self._programs.get(shapes)
+        key = (shapes, *self._known.key(arrays))
+        number = self._programs.get(key)
         if number is None:
-            step = self._prepared.on(device.platform).for_shapes(shapes)
-            described, hlo = programs.of(step, self._cache)
+            try:
+                step = self._known.prepared(arrays).on(device.platform).for_shapes(shapes)
+                described, hlo = programs.of(step, self._cache)
+            except PlanError:
+                if not self._known.more():
+                    raise
+                return self._loaded(shapes, arrays)
             try:
                 loading = device.load(replace(described, iterations=self._count), hlo, self._cache)
             except (memory.NoRoom, starting.Gone):
@@ -116,7 +123,7 @@ class Running:
             for line in loading.lines():
                 lines.once(line)
             self.recomputation, self.attention, number = step.recomputation, step.attention, loading.number
-            self._programs.add(shapes, number)
+            self._programs.add(key, number)
         return number
 
     def _opened(self):

@@ -119,7 +119,7 @@ def _resolve_steps(values: Mapping[str, Any], wrong: set[str]) -> Iterator[Calla
     A bad file does not hide the mistakes of another one: the steps after a failed step run without its result. An
     option in `wrong` that names a mode or a profile counts as not given.
     """
-    left_out = wrong.intersection((*table.PRECISION_MODES, profiles.OPTION))
+    left_out = wrong.intersection((*table.PRECISION_MODES, precision.RUN_MODE, profiles.OPTION))
     full = table.completed({name: value for name, value in values.items() if name not in left_out})
     chosen = [precision.shipped(full)]
 

@@ -17,6 +17,7 @@ from npu_shim.rewriter.tables import op_table
 from npu_shim.rewriter.tables.op_table import OpTable
 from npu_shim.rewriter.tables.policy import DEFAULT_MODE, PRECISION_MODE, PRECISION_MODE_V2, Action, PrecisionPolicy
 
+RUN_MODE = "graph_run_mode"
 OPS_INFO_DIR = "npu_shim_ops_info_dir"
 SATURATE = "npu_shim_saturate"
 
@@ -142,7 +143,7 @@ def policy_of(values: Mapping[str, Any]) -> PrecisionPolicy:
         return PRECISION_MODE[values["precision_mode"]]
     if values.get("precision_mode_v2"):
         return PRECISION_MODE_V2[values["precision_mode_v2"]]
-    run_mode = values.get("graph_run_mode")
+    run_mode = values.get(RUN_MODE)
     return PRECISION_MODE[DEFAULT_MODE[1 if run_mode is None else run_mode]]
 
 

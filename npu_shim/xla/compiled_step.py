@@ -246,7 +246,7 @@ class Running:
         self.attention: Any = None
         self._prepared, self._count, self._names = prepared, count, list(prepared.feeds)
         self._programs = recent.Recent(most)  # shapes of the feeds, and values of those that are known -> _Program
-        self._known: list[int] = []  # numbers of the feeds whose values are part of the programs
+        self._known = known_feeds.Known(prepared, count)
 
     def run(self, arrays: Any, shapes: Any) -> list[np.ndarray]:
         """Runs a call's steps: takes the feeds and their shapes in a step, and returns the fetched values."""
@@ -256,31 +256,23 @@ class Running:
 
     def _loaded(self, arrays, shapes):
         """The _Program for feeds of these shapes; where sizes are open, for these lengths."""
-        key = (shapes, *(arrays[number].tobytes() for number in self._known))
+        key = (shapes, *self._known.key(arrays))
         program = self._programs.get(key)
         if program is None:
             try:
-                program = self._make_program(shapes, {self._names[number]: arrays[number] for number in self._known})
+                program = self._make_program(shapes, arrays)
             except NotConstant as reason:
-                if not known_feeds.says_sizes(self._prepared, reason.node) or not self._knows_more():
+                if not known_feeds.says_sizes(self._prepared, reason.node) or not self._known.more():
                     raise
-            if program is None or (program.may_be_open and self._knows_more()):
+            if program is None or (program.may_be_open and self._known.more()):
                 return self._loaded(arrays, shapes)
             self._programs.add(key, program)
         return program
 
-    def _make_program(self, shapes, values):
-        prepared = known_feeds.known(self._prepared, values) if values else self._prepared
-        step = prepared.for_shapes(shapes)
+    def _make_program(self, shapes, arrays):
+        step = self._known.prepared(arrays).for_shapes(shapes)
         self.recomputation, self.attention = step.recomputation, step.attention
         return _Program(step, self._names, self._count)
-
-    def _knows_more(self):
-        """Makes lengths that are fed known; False if they are, if there are none, or in a loop of steps."""
-        if self._known or self._count > 1:
-            return False
-        self._known = list(map(self._names.index, known_feeds.lengths(self._prepared)))
-        return bool(self._known)
 
     def to_variables(self) -> None:
         """Gives the variables of the Prepared their newest values, which they have here."""

@@ -9,7 +9,7 @@ before that was made for any n.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -19,6 +19,35 @@ from npu_shim.xla.passes.shapes.compile_time import SHAPES
 from npu_shim.xla.passes.shapes.open_counts import SIZES
 
 KNOWN = "/known"  # suffix of a feed whose value is part of the program
+
+
+class Known:
+    """The feeds whose values are part of a step's programs: none at first, then the lengths that are fed.
+
+    Args:
+        prepared: `step_function.Prepared`.
+        count: steps in one call; where they are several, no value is part of a program.
+    """
+
+    def __init__(self, prepared: Any, count: int) -> None:
+        self._prepared, self._count, self._names = prepared, count, list(prepared.feeds)
+        self._numbers: list[int] = []
+
+    def key(self, arrays: Sequence[Any]) -> tuple[bytes, ...]:
+        """The values that are part of the program for these feeds, np.ndarrays in their order."""
+        return tuple(arrays[number].tobytes() for number in self._numbers)
+
+    def prepared(self, arrays: Sequence[Any]) -> Any:
+        """Returns the Prepared for these feeds."""
+        values = {self._names[number]: arrays[number] for number in self._numbers}
+        return known(self._prepared, values) if values else self._prepared
+
+    def more(self) -> bool:
+        """Makes lengths that are fed known; False if they are, if there are none, or in a loop of steps."""
+        if self._numbers or self._count > 1:
+            return False
+        self._numbers = list(map(self._names.index, lengths(self._prepared)))
+        return bool(self._numbers)
 
 
 def lengths(prepared: Any) -> list[str]:

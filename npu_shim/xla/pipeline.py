@@ -40,6 +40,7 @@ from npu_shim.xla.passes.shapes import (
     array_rows,
     compile_time,
     dynamic_shapes,
+    list_sizes,
     open_calls,
     open_slices,
     open_sources,
@@ -225,6 +226,13 @@ SHAPES = Pipeline(
             "after whatever knows loops by their Enter and Exit; TensorFlow's own converter takes a GraphDef",
             ensures=(FUNCTIONAL,),
             needs_ops=V1_OPS,
+        ),
+        Pass(
+            "fold-list-sizes",
+            list_sizes.fold,
+            "when loops of both versions are functional: what it makes in a body is a constant of that body",
+            requires=(FUNCTIONAL,),
+            needs_ops=list_sizes.OPS,
         ),
         Pass(
             "predicate-updates",

@@ -193,6 +193,8 @@ def load(
     names = sorted(name for name in variables if name != random_ops.STATE or name in shapes)
     problems = [_problem(variables[name], keys[name], shapes, dtypes) for name in names]
     _raise_any(prefix, problems)
+    if not names:
+        return {}
     if tf.io.gfile.isdir(prefix):
         prefix = tf.train.latest_checkpoint(prefix)
     tensors = tf.raw_ops.RestoreV2(

@@ -93,6 +93,10 @@ def test_what_a_run_would_stumble_over_is_a_problem(options, words):
     assert npu_shim.check_config({**options, "enable_dump": False, "profiling_mode": False}) == ()
 
 
+def test_a_run_mode_that_is_none_hides_no_other_problem():
+    assert problems({"graph_run_mode": 5, "precision_mode": "fp61"})[1] == "graph_run_mode: '5' is not one of 0, 1"
+
+
 def test_what_may_surprise_is_returned(tmp_path):
     path = tmp_path / "m.json"
     path.write_text('{"black-list": {"to-add": ["MatMu1V2"], "to-remove": ["MatMulV2"]}}')

@@ -198,6 +198,21 @@ def test_a_result_whose_rows_only_the_data_count_is_an_error():
         npu_shim.compile_step(graph, "some:0", ["x"], engine="pjrt")(feeds)
 
 
+@pytest.mark.parametrize("engine", ["tensorflow", "pjrt"])
+def test_a_length_that_is_fed_is_part_of_the_program(engine):
+    """Regression: PJRT refused a result of such a length."""
+    with tf.Graph().as_default() as graph:
+        x, n = tf.placeholder(tf.float32, [None, 2], "x"), tf.placeholder(tf.int32, [], "n")
+        w = tf.get_variable("w", initializer=np.eye(2, dtype=np.float32), use_resource=True)
+        tf.identity(tf.matmul(x[:n], w * 2.0), name="rows")
+        tf.global_variables_initializer()
+    step = npu_shim.compile_step(graph, ["rows:0"], ["x", "n"], initializer="init", engine=engine)
+    rows = np.arange(8.0, dtype=np.float32).reshape(4, 2)
+    for count, given in ((1, 4), (3, 4), (1, 2), (1, 4), (4, 4)):
+        np.testing.assert_array_equal(step({"x": rows[:given], "n": count})[0], rows[:count] * 2)
+    assert len(step._running._programs) == 4
+
+
 def test_feeds_without_axes():
     """Regression: a TypeError, of a step that takes them one by one."""
     with tf.Graph().as_default() as graph:

@@ -91,8 +91,16 @@ def test_a_healthy_model_has_no_finding(patched, model):
     assert findings(model, lambda t: t) == ([], [])
 
 
-@pytest.mark.parametrize("plant", [mask, square, product, scale, index])
-@pytest.mark.parametrize("model", [convolution, transformer, recurrent])
+MODELS, PLANTS = (convolution, transformer, recurrent), (mask, square, product, scale, index)
+# each fault and each model by day, all their pairs at night
+BY_DAY = [(MODELS[k % 3], plant) for k, plant in enumerate(PLANTS)]
+PAIRS = [
+    pytest.param(model, plant, marks=[pytest.mark.nightly] * ((model, plant) not in BY_DAY))
+    for model in MODELS for plant in PLANTS
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "plant"), PAIRS)
 def test_a_planted_fault_is_named(patched, model, plant):
     warnings, told = findings(model, plant)
     assert any("'planted" in text for text in warnings) or any("planted" in line for line in told[:3]), told

@@ -1,5 +1,6 @@
 """The rewriter on real training graphs: BERT, ResNet-50 with resource and reference variables, LSTM, CRNN with CTC."""
 
+import functools
 import random
 
 import numpy as np
@@ -56,16 +57,22 @@ MIX = {"precision_mode": "allow_mix_precision", "device": "GPU"}
 lowers = pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15.5 has no GPU kernels to plan for")
 
 
+@functools.lru_cache(maxsize=None)
+def mixed(name):
+    """(GraphDef, Plan) of a graph in mixed precision, not to be changed."""
+    return Real(name).rewritten(**MIX)
+
+
 @lowers
 def test_every_matrix_and_convolution_op_is_lowered(real):
-    rewritten, _ = real.rewritten(**MIX)
+    rewritten, _ = mixed(real.name)
     heavy = [node for node in rewritten.node if node.op in HEAVY]
     assert len(heavy) == sum(node.op in HEAVY for node in real.graph_def.node) > 0
     assert {node.attr["T"].type for node in heavy} == {FLOAT16}
 
 
 def test_the_plan_is_total_with_reasons_and_idempotent(real):
-    rewritten, plan = real.rewritten(**MIX)
+    rewritten, plan = mixed(real.name)
     decided = {(d.node, d.slot): d for d in plan.decisions()}
     expected = sum(dtype in FLOATS for node in plan.view.nodes for dtype in node.dtypes)
     assert len(decided) == expected
@@ -94,7 +101,7 @@ def test_the_order_of_the_nodes_does_not_matter(real):
 
 
 def test_the_rewritten_graph_imports(real):
-    rewritten, _ = real.rewritten(**MIX)
+    rewritten, _ = mixed(real.name)
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(rewritten, name="")
         for fetch in real.fetches:
@@ -102,7 +109,7 @@ def test_the_rewritten_graph_imports(real):
 
 
 def test_variables_and_what_is_fetched_keep_their_dtypes(real):
-    rewritten, _ = real.rewritten(**MIX)
+    rewritten, _ = mixed(real.name)
     variables = {"VariableV2", "VarHandleOp"}
     before = {node.name: node.attr["dtype"].type for node in real.graph_def.node if node.op in variables}
     assert before == {node.name: node.attr["dtype"].type for node in rewritten.node if node.op in variables}
@@ -170,7 +177,7 @@ def decided(plan, without):
 
 
 def test_what_is_fetched_changes_nothing_else(real):
-    _, plan = real.rewritten(**MIX)
+    _, plan = mixed(real.name)
     names = sorted(d.node for d in plan.decisions() if d.op not in ("VarHandleOp", "VariableV2"))
     for seed in range(2 if len(names) > 10000 else 5):
         extra = random.Random(seed).sample(names, 20)
@@ -200,7 +207,7 @@ def inside_loops(graph_def):
 @pytest.mark.parametrize("real", ["lstm_lm_train", "crnn_ctc_train"], indirect=True)
 def test_loops_are_low_all_round(real):
     """Cells, Stacks and TensorArrays of loops and of their gradients; and no weight is cast in every iteration."""
-    rewritten, _ = real.rewritten(**MIX)
+    rewritten, _ = mixed(real.name)
     inside = inside_loops(rewritten)
     nodes = {node.name: node for node in rewritten.node}
     cell = ("Mul", "Sigmoid", "SigmoidGrad", "Tanh", "TanhGrad", "Select", "AddN", "ConcatV2", "Split")

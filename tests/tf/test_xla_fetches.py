@@ -99,6 +99,17 @@ def test_feeds_whose_shapes_contradict_each_other_are_named():
         step({"x": np.ones([3, 2]), "y": np.ones([4, 2]), "n": 1})
 
 
+def test_a_step_without_variables_of_its_own_loads_nothing(tmp_path):
+    """Regression: InvalidArgumentError of RestoreV2, which reads one tensor at least."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2], "x")
+        tf.identity(tf.nn.relu(tf.identity(x * tf.get_variable("w", [2]), "inner")), "y")
+        tf.global_variables_initializer()
+    step = npu_shim.compile_step(graph, "y:0", ["inner:0"], initializer="init")
+    step.load(step.save(str(tmp_path / "saved")))
+    np.testing.assert_array_equal(step({"inner:0": [-1.0, 2.0]}), [0, 2])
+
+
 def test_a_saver_goes_on_with_the_checkpoints_of_a_step(tmp_path):
     graph, fetches = network(True)
     with graph.as_default(), tf.Session() as session:

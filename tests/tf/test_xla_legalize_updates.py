@@ -79,7 +79,7 @@ def sparse_update(row, gradient, indices, use_resource):
     return getattr(tf.raw_ops, op)(grad=gradient, indices=indices, **taken, **given, **attrs)
 
 
-@pytest.mark.parametrize("indices", list(INDICES))
+@pytest.mark.parametrize("indices", [pytest.param("different", marks=pytest.mark.nightly), "again"])
 @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
 def test_updates_are_those_of_the_kernels(use_resource, indices):
     """Rows that come twice are updated twice, in the order of the gradient's rows."""

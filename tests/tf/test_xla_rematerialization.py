@@ -102,8 +102,15 @@ def trained(model, form, mode):
     return losses, step.state(), step.recomputation
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("model", MODELS)
+# the others by day
+AT_NIGHT = (("recurrent", "float32"), ("recurrent", "bfloat16"), ("convolutions", "bfloat16"))
+PAIRS = [
+    pytest.param(model, form, marks=[pytest.mark.nightly] * ((model, form) in AT_NIGHT))
+    for model in MODELS for form in FORMS
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "form"), PAIRS)
 def test_recomputation_changes_no_bit(model, form):
     """The values of 20 steps and all variables; and that something is computed again, but for bfloat16 on CPUs."""
     losses, state, nothing = trained(model, form, "off")

@@ -1,5 +1,7 @@
 """Compiled steps with conditionals whose branches give different numbers of rows."""
 
+import os
+
 import numpy as np
 import pytest
 import sessions
@@ -24,6 +26,8 @@ OPTIMIZERS = {
     "proximal_descent": lambda: tf.train.ProximalGradientDescentOptimizer(0.1, l1_regularization_strength=0.1),
     "dual_averaging": lambda: tf.train.AdagradDAOptimizer(0.1, tf.train.get_or_create_global_step()),
 }
+# by day all of them where both branches look up, these elsewhere
+SOME = ("gradient_descent", "adam", "shrunk_ftrl")
 NOTHING = lambda: tf.constant(1.0)  # noqa: E731
 # where a branch looks rows of a table up: (number, the lookup, one of fewer rows) to a loss
 LOOKUPS = {
@@ -39,12 +43,13 @@ def looked_up(way, use_resource):
     """(fetches, names of variables, reads) of a step with a table for each optimizer, in the default graph."""
     ids, n = tf.placeholder(tf.int32, [3], "ids"), tf.placeholder(tf.int32, [], "n")
     trained = []
-    for name, optimizer in OPTIMIZERS.items():
+    names = OPTIMIZERS if way == "both" or os.environ.get("NPU_SHIM_NIGHTLY") else SOME
+    for name in names:
         start = np.arange(1, 22, dtype=np.float32).reshape([7, 3]) / 8
         table = tf.get_variable(name, initializer=start, use_resource=use_resource)
         look = lambda: tf.reduce_sum(tf.square(tf.gather(table, ids)))  # noqa: E731, B023
         fewer = lambda: tf.reduce_sum(tf.gather(table, ids[:2]))  # noqa: E731, B023
-        trained.append(optimizer().minimize(LOOKUPS[way](n, look, fewer)))
+        trained.append(OPTIMIZERS[name]().minimize(LOOKUPS[way](n, look, fewer)))
     variables = tf.global_variables()
     return [tf.group(trained)], [variable.op.name for variable in variables], [v.read_value() for v in variables]
 
