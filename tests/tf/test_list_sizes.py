@@ -158,3 +158,69 @@ P = lambda: tf.placeholder(tf.bool, [])  # noqa: E731
 )
 def test_a_length_is_known_where_nothing_contradicts_it(build, is_known):
     assert lengths(build) == {is_known}
+
+
+def written_in_a_loop(size, bound=4, index=lambda i: i, start=0, step=1, ends=None, **bounds):
+    """A loop that writes a list of `size` rows, which would grow."""
+
+    def build(x):
+        rows = tf.TensorArray(tf.float32, size, dynamic_size=True, element_shape=[2])
+        body = lambda i, rows: (i + step, rows.write(index(i), x * tf.cast(i, tf.float32)))  # noqa: E731
+        return tf.while_loop(ends or (lambda i, _: i < bound), body, (start, rows), **bounds)[1].stack()
+
+    return build
+
+
+def written(size, *places):
+    def build(x):
+        rows = tf.TensorArray(tf.float32, size, dynamic_size=True, element_shape=[2])
+        for place in places:
+            rows = rows.write(place, x * (place + 1.0))
+        return rows.stack()
+
+    return build
+
+
+FIXED = {
+    "at known places": written(3, 0, 2, 1),
+    "in a loop": written_in_a_loop(4),
+    "in a longer one": written_in_a_loop(6),
+    "up to and with": written_in_a_loop(4, ends=lambda i, _: i <= 3),
+    "the other way round": written_in_a_loop(4, ends=lambda i, _: tf.greater(4, i)),
+    "from 1 by 2": written_in_a_loop(6, 7, start=1, step=2),
+    "by the number of iterations": written_in_a_loop(3, ends=lambda i, _: i * i < 50, maximum_iterations=3),
+    "both": written_in_a_loop(3, ends=lambda i, _: tf.logical_and(i < 9, i < 3)),
+}
+GROWING = {
+    "at a known place": written(2, 0, 3),
+    "in a loop": written_in_a_loop(3),
+    "by one": written_in_a_loop(3, ends=lambda i, _: i <= 3),
+    "from 1 by 2": written_in_a_loop(5, 7, start=1, step=2),
+    "at a computed place": written_in_a_loop(4, index=lambda i: i * 2),
+    "as often as the data say": written_in_a_loop(4, ends=lambda i, rows: tf.reduce_sum(rows.read(i)) < 1.0),
+    "downwards": written_in_a_loop(2, start=4, step=-1, ends=lambda i, _: i > 0),
+    "from nothing": written_in_a_loop(0),
+}
+
+
+def rows_of(build):
+    with tf.Graph().as_default() as graph, sessions.control_flow(2):
+        x = tf.placeholder(tf.float32, [2], "x")
+        tf.identity(build(x) + x, "rows")
+    return graph, {"x:0": np.float32([1.0, 3.0])}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_list_that_may_grow_and_does_not_is_a_sessions(name):
+    graph, feeds = rows_of(FIXED[name])
+    actual = npu_shim.compile_step(graph, "rows:0", ["x"])(feeds)
+    with tf.Session(graph=graph) as session:
+        np.testing.assert_array_equal(actual, session.run("rows:0", feeds))
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_list_that_grows_is_refused(name):
+    """Regression: XLA wrote what came behind the end to the last row, in the engine's sessions too."""
+    graph, feeds = rows_of(GROWING[name])
+    with pytest.raises(PlanError, match=r"may make its list longer.* give the TensorArray its full size"):
+        npu_shim.compile_step(graph, "rows:0", ["x"])(feeds)

@@ -67,7 +67,7 @@ def fold(module: Module, context: Any = None) -> None:
         module: of functional control flow, with Placeholders of full shapes.
         context: not used.
     """
-    asked = _Answers(module)
+    asked = Answers(module)
     for graph in asked.graphs:
         for node in graph:
             value = node.output(1) if node.op == POP else node.value
@@ -86,23 +86,35 @@ def _replace(value: Value, number: Any, dtype: DType) -> None:
     value.replace_by(constant.value)
 
 
-class _Answers:
-    """What is known of the numbers and lists of a module as it is now."""
+class Answers:
+    """What is known of the numbers and lists of a module as it is now: no list grows (list_growth.py).
+
+    Attributes:
+        graphs: the graph and the functions that it calls, callers first.
+        callers: function -> the nodes that call it.
+    """
 
     def __init__(self, module: Module) -> None:
         self._module = module
         self.graphs: list[Graph] = [module.graph, *calls.callers_first(module.graph, lambda node: True)]
-        self._callers: dict[Graph, list[Node]] = {}
+        self.callers: dict[Graph, list[Node]] = {}
         for graph in self.graphs:
             for node in graph:
                 for function in calls.functions(node):
-                    self._callers.setdefault(function, []).append(node)
+                    self.callers.setdefault(function, []).append(node)
         self._inferred: Inferred | None = None
         self._known: dict[Question, Any] = {}
 
     def number(self, value: Value) -> Any:
         """A value as an int or a list of them; None where it is not known."""
-        question = Question(Asks.NUMBER, 0, value)
+        return self._answer(Question(Asks.NUMBER, 0, value))
+
+    def length(self, handle: Value) -> int | None:
+        """How long a list is; None where it is not known."""
+        answer: int | None = self._answer(Question(Asks.LENGTH, 0, handle))
+        return answer
+
+    def _answer(self, question: Question) -> Any:
         if question not in self._known:
             self._settle(question)
         answer = self._known[question]
@@ -163,16 +175,16 @@ class _Answers:
         graph = node.graph
         if isinstance(graph, Function) and node in graph.arguments:
             place = graph.arguments.index(node)
-            sources = [calls.given(caller)[place] for caller in self._callers[graph]]
-            loops = [caller for caller in self._callers[graph] if calls.kind(caller) == LOOP]
-            return sources + [_body(caller).returned[place] for caller in loops]
+            sources = [calls.given(caller)[place] for caller in self.callers[graph]]
+            loops = [caller for caller in self.callers[graph] if calls.kind(caller) == LOOP]
+            return sources + [body_of(caller).returned[place] for caller in loops]
         if node.op == "Identity":
             return [node.inputs[0]]
         functions = calls.functions(node)
         if not functions:
             return None
         if calls.kind(node) == LOOP:
-            return [node.inputs[value.index], _body(node).returned[value.index]]
+            return [node.inputs[value.index], body_of(node).returned[value.index]]
         return [function.returned[value.index] for function in functions]
 
 
@@ -199,7 +211,7 @@ def _needs_of_list(question: Question) -> Any:
     return NOTHING
 
 
-def _body(loop: Node) -> Function:
+def body_of(loop: Node) -> Function:
     """The second function of a loop; the first is its condition."""
     return calls.functions(loop)[1]
 
