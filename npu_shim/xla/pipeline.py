@@ -40,6 +40,7 @@ from npu_shim.xla.passes.shapes import (
     array_rows,
     compile_time,
     dynamic_shapes,
+    list_bounds,
     list_growth,
     list_sizes,
     open_calls,
@@ -234,6 +235,13 @@ SHAPES = Pipeline(
             "when loops of both versions are functional, whose counters it bounds; before lengths are folded",
             requires=(FUNCTIONAL,),
             needs_ops=frozenset([list_growth.WRITE]),
+        ),
+        Pass(
+            "bound-kept-lists",
+            list_bounds.bound,
+            "of loops that are functional: those of version 1 keep values in Stacks, which functionalization bounds",
+            requires=(FUNCTIONAL,),
+            needs_ops=frozenset([list_bounds.EMPTY]),
         ),
         Pass(
             "fold-list-sizes",

@@ -36,7 +36,17 @@ def of_two_lengths(x, w):
     return tf.while_loop(lambda i, _: i < TIME, body, (0, tf.ones([ROWS, WIDTH])), maximum_iterations=TIME)[1]
 
 
+def ended(ends):
+    """A loop without maximum_iterations."""
+    return lambda x, w: tf.while_loop(ends(x), lambda i, a: (i + 1, tf.tanh(tf.matmul(a, w))), (0, x[0]))[1]
+
+
 LOOPS = {
+    "ended by a constant": ended(lambda x: lambda i, _: i < 3),
+    "ended by a shape": ended(lambda x: lambda i, _: i < tf.shape(x)[0]),
+    "ended by a shape from outside": ended(lambda x: (lambda n: lambda i, _: i <= n)(tf.shape(x)[-1])),
+    "ended by the lesser": ended(lambda x: lambda i, _: i < tf.minimum(4, tf.cast(x[0, 0, 0] * 5, tf.int32))),
+    "ended by data or a constant": ended(lambda _: lambda i, a: tf.logical_and(a[0, 0] < 9.0, tf.greater(5, i))),
     "map_fn": lambda x, w: tf.map_fn(lambda row: tf.matmul(row, w) + 1.0, x),
     "map_fn in map_fn": lambda x, w: tf.map_fn(lambda row: tf.map_fn(lambda v: tf.tanh(v * w[0]), row), x),
     "map_fn of pairs": lambda x, w: tf.map_fn(lambda pair: pair[0] * pair[1], (x, x * w[1]), dtype=tf.float32),
@@ -90,19 +100,6 @@ def test_it_trains_in_mixed_precision():
         losses.append([step(fed(number))[0] for number in range(3)])
     np.testing.assert_allclose(*losses, rtol=2e-2)
     assert losses[0] != losses[1]
-
-
-def test_a_loop_without_a_bound_is_refused():
-    """XLA must know how much a loop's gradient keeps."""
-
-    def loop(x, w):
-        rows = tf.TensorArray(tf.float32, TIME).unstack(x)
-        body = lambda i, a: (i + 1, tf.tanh(a + tf.matmul(rows.read(i), w)))  # noqa: E731
-        return tf.while_loop(lambda i, a: a[0, 0] < 9.0, body, (0, tf.zeros([ROWS, WIDTH])))[1]
-
-    step = npu_shim.compile_step(built(loop), ["loss:0", "train"], ["x"], initializer="init")
-    with pytest.raises(PlanError):
-        step(fed(0))
 
 
 def lengths(build):

@@ -272,10 +272,10 @@ def test_a_loop_on_a_side_that_data_decide_is_named_with_the_way_out():
         step({"x:0": np.ones(3, "f"), "p:0": True})
 
 
-def test_a_loop_of_version_2_without_a_maximum_is_named_with_the_way_out():
+def test_a_loop_of_version_2_on_data_is_named_with_the_way_out():
     """Regression: XLA's own words, of a tensor list."""
     with sessions.control_flow(2), tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4], "x")
-        gradient = tf.gradients(loop(tf.square, x), x)[0]
+        gradient = tf.gradients(loop(tf.square, x, lambda _, a: tf.reduce_sum(a) < 9.0), x)[0]
     with pytest.raises(PlanError, match=r"keeps a value of each iteration .* give tf.while_loop its max"):
         npu_shim.compile_step(graph, [gradient], [x])({x: np.ones(4)})

@@ -9,19 +9,17 @@ A write is sound where its index is known, or counts the iterations of a loop, a
 
 from __future__ import annotations
 
-import math
-from typing import Any, Iterator
+from typing import Any
 
 from npu_shim.rewriter.analysis import calls
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.rewriter.ir.module import Function, Module
 from npu_shim.rewriter.tables.function_calls import LOOP
-from npu_shim.xla.passes.shapes.list_sizes import Answers, body_of
-from npu_shim.xla.passes.shapes.trip_counts import EXCHANGED
+from npu_shim.xla.passes.shapes import while_counts
+from npu_shim.xla.passes.shapes.list_sizes import Answers, behind
 
 WRITE, GROWS = "TensorListSetItem", "resize_if_index_out_of_bounds"
-ADDS = ("Add", "AddV2")
 
 
 def require_fixed(module: Module, context: Any = None) -> None:
@@ -58,58 +56,11 @@ def _largest(value: Value, answers: Answers) -> int | None:
     number = answers.number(value)
     if number is not None:
         return int(number)
-    node = _behind(value)
+    node = behind(value)
     body = node.graph
     callers = answers.callers.get(body, [])
     if len(callers) != 1 or calls.kind(callers[0]) != LOOP or node not in body.arguments:
         return None
-    counter, most = _counter(callers[0], body.arguments.index(node), answers), _trips(callers[0], answers)
+    counter = while_counts.counter(callers[0], body.arguments.index(node), answers)
+    most = while_counts.at_most(callers[0], answers)
     return None if counter is None or most is None else counter[0] + counter[1] * (most - 1)
-
-
-def _counter(loop: Node, place: int, answers: Answers) -> tuple[int, int] | None:
-    """(start, step) of a loop variable that grows by a known number in each iteration; None for another."""
-    body = body_of(loop)
-    add = _behind(body.returned[place])
-    start = answers.number(loop.inputs[place])
-    if add.op not in ADDS or start is None:
-        return None
-    mine = [_behind(value) is body.arguments[place] for value in add.inputs]
-    if not any(mine):
-        return None
-    step = answers.number(add.inputs[mine.index(True) - 1])  # the other one of two
-    return (start, step) if step is not None and step > 0 else None
-
-
-def _trips(loop: Node, answers: Answers) -> int | None:
-    """How often a loop runs at most; None where its condition does not say."""
-    condition = calls.functions(loop)[0]
-    counts = []
-    for op, left, right in _tests(condition.returned[0]):
-        if left not in condition.arguments:
-            continue
-        counter, limit = _counter(loop, condition.arguments.index(left), answers), answers.number(right)
-        if op.startswith("Less") and counter is not None and limit is not None:
-            distance = (limit + op.endswith("Equal") - counter[0]) / counter[1]
-            counts.append(max(math.ceil(distance), 0))
-    return min(counts, default=None)
-
-
-def _tests(value: Value) -> Iterator[tuple[str, Node, Value]]:
-    """The comparisons that must all hold for a condition to hold: op, what is compared, with what; either way round."""
-    node = _behind(value)
-    if node.op == "LogicalAnd":
-        for part in node.inputs:
-            yield from _tests(part)
-    elif node.op in EXCHANGED:
-        left, right = node.inputs
-        yield node.op, _behind(left), right
-        yield EXCHANGED[node.op], _behind(right), left
-
-
-def _behind(value: Value) -> Node:
-    """The node that computes a value, behind Identity."""
-    node = value.node
-    while node.op == "Identity":
-        node = node.inputs[0].node
-    return node

@@ -148,6 +148,8 @@ class Answers:
             return _needs_of_items(question)
         if node.op == "Const" and asks is Asks.NUMBER:
             return _content(node)
+        if node.op == "StridedSlice" and asks is Asks.NUMBER:
+            return self._of_shape(node)
         if node.op == "TensorListFromTensor" and asks is not Asks.NUMBER:
             return self._of_tensor(node.inputs[0], asks)
         if node.op in MADE:
@@ -159,15 +161,28 @@ class Answers:
 
     def _of_tensor(self, value: Value, asks: Asks) -> Any:
         """The length or element shape of a list of a tensor's rows."""
+        first, *rest = self._dims(value) or [None]
+        return first if asks is Asks.LENGTH else NOTHING if None in rest else rest
+
+    def _of_shape(self, node: Node) -> Any:
+        """What tf.shape(x)[n] is."""
+        shape, place = behind(node.inputs[0]), behind(node.inputs[1])
+        if shape.op not in ("Shape", "Const") or place.op != "Const" or node.attrs.get("shrink_axis_mask") != 1:
+            return NOTHING
+        dims: Any = _content(shape) if shape.op == "Const" else self._dims(shape.inputs[0])
+        at = _content(place)
+        if not isinstance(dims, list) or not isinstance(at, list) or len(at) != 1:
+            return NOTHING
+        return dims[at[0]] if -len(dims) <= at[0] < len(dims) else NOTHING
+
+    def _dims(self, value: Value) -> list[int | None] | None:
+        """The sizes of a tensor, None for one that is not known; None for an unknown rank."""
         if self._inferred is None:
             self._inferred = Inferred(self._module, {})
         if value.node.graph not in self._inferred.graphs:
-            return NOTHING
+            return None
         shape = self._inferred.tensor(value).shape
-        if shape.rank is None:
-            return NOTHING
-        first, *rest = shape.as_list()
-        return first if asks is Asks.LENGTH else NOTHING if None in rest else rest
+        return None if shape.rank is None else shape.as_list()
 
     def _handed(self, value: Value) -> list[Value] | None:
         """The values that one is, where a node, a call, a branch or a loop hands it on; None for what is computed."""
@@ -228,3 +243,11 @@ def _joined(answers: Iterable[Any]) -> Any:
     """What several answers agree on."""
     told = [answer for answer in answers if answer is not WHATEVER]
     return WHATEVER if not told else told[0] if all(answer == told[0] for answer in told) else NOTHING
+
+
+def behind(value: Value) -> Node:
+    """The node that computes a value, behind Identity."""
+    node = value.node
+    while node.op == "Identity":
+        node = node.inputs[0].node
+    return node

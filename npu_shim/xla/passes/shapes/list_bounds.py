@@ -1,0 +1,55 @@
+"""Bounds the lists in which a loop of version 2 keeps values for its gradient, whose largest length XLA must know.
+
+    kept = EmptyTensorList(max_num_elements=-1);  While(.., kept), condition i < 3, body TensorListPushBack(kept, x)
+    becomes     EmptyTensorList(max_num_elements=3)
+
+TensorFlow takes the number from `maximum_iterations` alone; the condition says as much.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npu_shim.rewriter.analysis import calls
+from npu_shim.rewriter.ir.attributes import DType, Tensor
+from npu_shim.rewriter.ir.graph import Node
+from npu_shim.rewriter.ir.module import Module
+from npu_shim.rewriter.tables.dtypes import NUMBERS
+from npu_shim.rewriter.tables.function_calls import LOOP
+from npu_shim.xla.passes.shapes import while_counts
+from npu_shim.xla.passes.shapes.list_sizes import Answers, behind, body_of
+
+EMPTY, PUSH = "EmptyTensorList", "TensorListPushBack"
+INT32 = DType(NUMBERS["int32"])
+
+
+def bound(module: Module, context: Any = None) -> None:
+    """Gives the lists that loops append to their largest lengths, where the loops' conditions bound these.
+
+    Args:
+        module: of functional control flow, with Placeholders of full shapes.
+        context: not used.
+    """
+    answers = Answers(module)
+    for graph in answers.graphs:
+        for loop in graph:
+            if calls.kind(loop) == LOOP:
+                _bound_lists(loop, answers)
+
+
+def _bound_lists(loop: Node, answers: Answers) -> None:
+    kept = [behind(value) for place, value in enumerate(loop.inputs) if _is_appended_to(loop, place)]
+    unbounded = [node for node in kept if node.op == EMPTY and (answers.number(node.inputs[1]) or 0) < 0]
+    most = while_counts.at_most(loop, answers) if unbounded else None
+    if most is None:
+        return
+    for node in unbounded:
+        name, attrs = node.graph.free_name(node.name + "/most"), {"dtype": INT32, "value": Tensor(INT32, (), (most,))}
+        node.set_input(1, node.graph.add(name, "Const", attrs=attrs, origin=node, before=node).value)
+
+
+def _is_appended_to(loop: Node, place: int) -> bool:
+    """Whether an iteration appends one value to a loop variable, and does nothing else to it."""
+    body = body_of(loop)
+    last = behind(body.returned[place])
+    return last.op == PUSH and behind(last.inputs[0]) is body.arguments[place]

@@ -1,0 +1,66 @@
+"""Bounds the trip counts of functional loops by their conditions; trip_counts.py does so for those of TensorFlow 1.
+
+A counter that starts at a, grows by b in the body, and stays below n by the condition: ceil((n - a) / b) iterations.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Iterator
+
+from npu_shim.rewriter.analysis import calls
+from npu_shim.rewriter.ir.graph import Node, Value
+from npu_shim.xla.passes.shapes.list_sizes import Answers, behind, body_of
+from npu_shim.xla.passes.shapes.trip_counts import EXCHANGED
+
+ADDS = ("Add", "AddV2")
+
+
+def counter(loop: Node, place: int, answers: Answers) -> tuple[int, int] | None:
+    """(start, step) of a loop variable that grows by a known number in each iteration; None for another."""
+    body = body_of(loop)
+    add = behind(body.returned[place])
+    start = answers.number(loop.inputs[place])
+    if add.op not in ADDS or start is None:
+        return None
+    mine = [behind(value) is body.arguments[place] for value in add.inputs]
+    if not any(mine):
+        return None
+    step = answers.number(add.inputs[mine.index(True) - 1])  # the other one of two
+    return (start, step) if step is not None and step > 0 else None
+
+
+def at_most(loop: Node, answers: Answers) -> int | None:
+    """How often a loop runs at most; None where its condition does not say."""
+    condition = calls.functions(loop)[0]
+    counts = []
+    for op, left, right in _tests(condition.returned[0]):
+        if left not in condition.arguments:
+            continue
+        start_and_step, limit = counter(loop, condition.arguments.index(left), answers), _limit(right, answers)
+        if op.startswith("Less") and start_and_step is not None and limit is not None:
+            start, step = start_and_step
+            counts.append(max(math.ceil((limit + op.endswith("Equal") - start) / step), 0))
+    return min(counts, default=None)
+
+
+def _tests(value: Value) -> Iterator[tuple[str, Node, Value]]:
+    """The comparisons that must all hold for a condition to hold: op, what is compared, with what; either way round."""
+    node = behind(value)
+    if node.op == "LogicalAnd":
+        for part in node.inputs:
+            yield from _tests(part)
+    elif node.op in EXCHANGED:
+        left, right = node.inputs
+        yield node.op, behind(left), right
+        yield EXCHANGED[node.op], behind(right), left
+
+
+def _limit(value: Value, answers: Answers) -> int | None:
+    """An upper bound of what a counter is compared with."""
+    node = behind(value)
+    if node.op == "Minimum":
+        known = [limit for limit in (_limit(part, answers) for part in node.inputs) if limit is not None]
+        return min(known, default=None)
+    number: int | None = answers.number(value)
+    return number
