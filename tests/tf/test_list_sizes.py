@@ -41,7 +41,13 @@ def ended(ends):
     return lambda x, w: tf.while_loop(ends(x), lambda i, a: (i + 1, tf.tanh(tf.matmul(a, w))), (0, x[0]))[1]
 
 
+def of_its_gradient(x, w):
+    made = ended(lambda _: lambda i, _: i < 3)(x, tf.identity(w))
+    return tf.gradients(tf.reduce_sum(made * made), w)[0]
+
+
 LOOPS = {
+    "of its gradient": of_its_gradient,
     "ended by a constant": ended(lambda x: lambda i, _: i < 3),
     "ended by a shape": ended(lambda x: lambda i, _: i < tf.shape(x)[0]),
     "ended by a shape from outside": ended(lambda x: (lambda n: lambda i, _: i <= n)(tf.shape(x)[-1])),

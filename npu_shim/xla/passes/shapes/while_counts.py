@@ -10,6 +10,7 @@ from typing import Iterator
 
 from npu_shim.rewriter.analysis import calls
 from npu_shim.rewriter.ir.graph import Node, Value
+from npu_shim.rewriter.tables.function_calls import LOOP
 from npu_shim.xla.passes.shapes.list_sizes import Answers, behind, body_of
 from npu_shim.xla.passes.shapes.trip_counts import EXCHANGED
 
@@ -63,4 +64,26 @@ def _limit(value: Value, answers: Answers) -> int | None:
         known = [limit for limit in (_limit(part, answers) for part in node.inputs) if limit is not None]
         return min(known, default=None)
     number: int | None = answers.number(value)
-    return number
+    return _behind_loop(_from_outside(value, answers), answers) if number is None else number
+
+
+def _from_outside(value: Value, answers: Answers) -> Value:
+    """The value that a loop's condition takes, before the loop where no iteration changes it."""
+    node = behind(value)
+    callers = answers.callers.get(node.graph, [])
+    if len(callers) != 1 or node not in node.graph.arguments:
+        return value
+    place, body = node.graph.arguments.index(node), body_of(callers[0])
+    is_unchanged = behind(body.returned[place]) is body.arguments[place]
+    return callers[0].inputs[place] if is_unchanged else value
+
+
+def _behind_loop(value: Value, answers: Answers) -> int | None:
+    """The largest value of a counter behind its loop, to which a gradient's loop counts; None for another value."""
+    while value.node.op == "Identity":
+        value = value.node.inputs[0]
+    loop = value.node
+    if calls.kind(loop) != LOOP:
+        return None
+    start_and_step, most = counter(loop, value.index, answers), at_most(loop, answers)
+    return None if start_and_step is None or most is None else start_and_step[0] + start_and_step[1] * most
