@@ -19,7 +19,7 @@ from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.passes import pipeline
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Property
 from npu_shim.rewriter.tables.slow_kernels import SLOW
-from npu_shim.xla.passes import dead_control_dependencies, function_names, legalize
+from npu_shim.xla.passes import dead_control_dependencies, function_names, legalize, window_barriers
 from npu_shim.xla.passes.attention import fusion
 from npu_shim.xla.passes.attention.report import ELSEWHERE, OFF, Attention
 from npu_shim.xla.passes.control_flow import functionalization, if_conversion
@@ -234,7 +234,7 @@ SHAPES = Pipeline(
             list_growth.require_fixed,
             "when loops of both versions are functional, whose counters it bounds; before lengths are folded",
             requires=(FUNCTIONAL,),
-            needs_ops=frozenset([list_growth.WRITE]),
+            needs_ops=list_growth.OPS,
         ),
         Pass(
             "bound-kept-lists",
@@ -287,6 +287,12 @@ SHAPES = Pipeline(
             "after whatever looks for products and their sums, which finds them in the dtypes that were decided",
             requires=(FUNCTIONAL,),
             needs_ops=frozenset(SLOW),
+        ),
+        Pass(
+            "insert-window-barriers",
+            window_barriers.insert,
+            "behind whatever looks at what is in front of a sum",
+            needs_ops=window_barriers.OPS,
         ),
         Pass(
             "unique-function-names",

@@ -227,3 +227,42 @@ def test_a_list_that_grows_is_refused(name):
     graph, feeds = rows_of(GROWING[name])
     with pytest.raises(PlanError, match=r"may make its list longer.* give the TensorArray its full size"):
         npu_shim.compile_step(graph, "rows:0", ["x"])(feeds)
+
+
+def by_mean(rows, w):
+    array = tf.TensorArray(tf.float32, 1, dynamic_size=True).unstack(rows)
+    return tf.reduce_sum(rows, 0) * w / tf.cast(array.size(), tf.float32)
+
+
+def by_loop(rows, w):
+    array = tf.TensorArray(tf.float32, 1, dynamic_size=True).unstack(rows)
+    return tf.while_loop(lambda i, _: i < array.size(), lambda i, a: (i + 1, a + array.read(i) * w), (0, w))[1]
+
+
+def by_last(rows, w):
+    array = tf.TensorArray(tf.float32, tf.shape(rows)[0], element_shape=[4]).unstack(tf.square(rows) * w)
+    return tf.gradients(array.read(tf.shape(rows)[0] - 1), w)[0]
+
+
+@pytest.mark.parametrize("made", [by_mean, by_loop, by_last])
+def test_a_function_that_is_called_with_lists_of_two_lengths(made):
+    """Regression: both had the first call's."""
+    with tf.Graph().as_default() as graph, sessions.control_flow(2):
+        function = tf.function(made, input_signature=[tf.TensorSpec([None, 4]), tf.TensorSpec([4])])
+        x, w = tf.placeholder(tf.float32, [5, 4], "x"), tf.placeholder(tf.float32, [4], "w")
+        fetches = [function(x[:3], w), function(x, w)]
+    feeds = {"x:0": np.arange(20, dtype=np.float32).reshape(5, 4), "w:0": np.float32([1, 2, 3, 4])}
+    step = npu_shim.compile_step(graph, fetches, ["x", "w"])
+    with tf.Session(graph=graph) as session:
+        for actual, expected in zip(step(feeds), session.run(fetches, feeds)):
+            np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+def test_the_length_of_a_list_that_is_appended_to_is_refused():
+    """Regression: XLA gave the most that it may hold."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2], "x")
+        empty = tf.raw_ops.EmptyTensorList(element_shape=[2], max_num_elements=8, element_dtype=tf.float32)
+        tf.cast(length(tf.raw_ops.TensorListPushBack(input_handle=empty, tensor=x)), tf.float32, "count")
+    with pytest.raises(PlanError, match=r"'TensorListLength' .* length of a list that is appended to"):
+        npu_shim.compile_step(graph, ["count:0"], ["x"])({"x:0": [1.0, 2.0]})

@@ -15,7 +15,8 @@ from npu_shim.rewriter.ir.definitions import registered
 from npu_shim.rewriter.ir.graph import Graph, Node
 
 STRING = 7  # tf.string
-OTHERWISE = ("InTopK", "InTopKV2")  # the prediction for what is no class is 0, and NaN is compared
+# InTopK: the prediction for what is no class is 0, and NaN is compared; Cumsum: see xla/passes/window_barriers.py
+OTHERWISE = ("InTopK", "InTopKV2", "Cumsum", "Cumprod")
 
 
 def excluded(graph: Graph) -> set[str]:

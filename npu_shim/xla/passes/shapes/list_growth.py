@@ -4,7 +4,8 @@ XLA's lists keep the length that they are made with, and what is written beyond 
 
     tf.TensorArray(tf.float32, 2, dynamic_size=True).write(3, x)     XLA writes x to item 1 (TensorFlow 2.15.1)
 
-A write is sound where its index is known, or counts the iterations of a loop, and stays below the length.
+A write is sound where its index is known, or counts the iterations of a loop, and stays below the length. For XLA the
+TensorListLength of a list that is appended to is the most that it may hold; nothing of TensorFlow's own asks for that.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from typing import Any
 
 from npu_shim.rewriter.analysis import calls
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.graph.walks import reached
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.rewriter.ir.module import Function, Module
 from npu_shim.rewriter.tables.function_calls import LOOP
+from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION
 from npu_shim.xla.passes.shapes import while_counts
-from npu_shim.xla.passes.shapes.list_sizes import Answers, behind
+from npu_shim.xla.passes.shapes.list_sizes import LENGTH, RESIZED, Answers, behind
 
 WRITE, GROWS = "TensorListSetItem", "resize_if_index_out_of_bounds"
+OPS = frozenset([WRITE, LENGTH])
 
 
 def require_fixed(module: Module, context: Any = None) -> None:
@@ -32,23 +36,32 @@ def require_fixed(module: Module, context: Any = None) -> None:
     Raises:
         PlanError: one may; the error names the node that writes to it.
     """
-    if not any(map(_may_grow, (node for graph in module.graphs_with(WRITE.__eq__) for node in graph))):
+    if not any(map(_is_asked, (node for graph in module.graphs_with(OPS.__contains__) for node in graph))):
         return
     answers = Answers(module)
     for graph in answers.graphs:
-        for node in filter(_may_grow, graph):
+        for node in filter(_is_asked, graph):
+            if node.op == LENGTH:
+                _require_not_appended_to(node, answers)
+                continue
             length, last = answers.length(node.inputs[0]), _largest(node.inputs[1], answers)
             if length is None or last is None or last >= length:
                 where = " of function '%s'" % graph.name if isinstance(graph, Function) else ""
                 raise PlanError(
                     "node '%s'%s (%s) may make its list longer, and XLA's lists keep the length that they are made "
-                    "with: give the TensorArray its full size; or run the step in the session" % (
-                        node.name, where, node.op)
+                    "with: give the TensorArray its full size; or %s" % (node.name, where, node.op, IN_SESSION)
                 )  # fmt: skip
 
 
-def _may_grow(node: Node) -> bool:
-    return node.op == WRITE and bool(node.attrs.get(GROWS))
+def _is_asked(node: Node) -> bool:
+    return node.op == LENGTH or (node.op == WRITE and bool(node.attrs.get(GROWS)))
+
+
+def _require_not_appended_to(node: Node, answers: Answers) -> None:
+    for value in reached(node.inputs[:1], lambda value: answers.same_lists(value) or ()):
+        if value.node.op in (*RESIZED, "EmptyTensorList"):
+            text = "node '%s' (%s) asks for the length of a list that is appended to, which XLA does not know; %s"
+            raise PlanError(text % (node.name, node.op, IN_SESSION))
 
 
 def _largest(value: Value, answers: Answers) -> int | None:

@@ -114,6 +114,12 @@ class Answers:
         answer: int | None = self._answer(Question(Asks.LENGTH, 0, handle))
         return answer
 
+    def same_lists(self, handle: Value) -> list[Value] | None:
+        """The lists that one is, or is as long as; None for one that a node makes."""
+        if handle.node.op in FORWARDS:
+            return [handle.node.inputs[0]]
+        return self._handed(handle)
+
     def _answer(self, question: Question) -> Any:
         if question not in self._known:
             self._settle(question)
@@ -161,8 +167,10 @@ class Answers:
 
     def _of_tensor(self, value: Value, asks: Asks) -> Any:
         """The length or element shape of a list of a tensor's rows."""
-        first, *rest = self._dims(value) or [None]
-        return first if asks is Asks.LENGTH else NOTHING if None in rest else rest
+        dims = self._dims(value)
+        if not dims:
+            return NOTHING
+        return dims[0] if asks is Asks.LENGTH else NOTHING if None in dims[1:] else dims[1:]
 
     def _of_shape(self, node: Node) -> Any:
         """What tf.shape(x)[n] is."""
@@ -176,13 +184,24 @@ class Answers:
         return dims[at[0]] if -len(dims) <= at[0] < len(dims) else NOTHING
 
     def _dims(self, value: Value) -> list[int | None] | None:
-        """The sizes of a tensor, None for one that is not known; None for an unknown rank."""
+        """The sizes of a tensor, None for one that is not known; None in all for an unknown rank, or several calls."""
+        if not self._is_called_once(value.node.graph):
+            return None
         if self._inferred is None:
             self._inferred = Inferred(self._module, {})
         if value.node.graph not in self._inferred.graphs:
             return None
         shape = self._inferred.tensor(value).shape
         return None if shape.rank is None else shape.as_list()
+
+    def _is_called_once(self, graph: Graph) -> bool:
+        """Whether a graph has one set of arguments; `Inferred` has the shapes of the first call alone."""
+        while graph is not self._module.graph:
+            callers = self.callers.get(graph, [])
+            if len(callers) != 1:
+                return False
+            graph = callers[0].graph
+        return True
 
     def _handed(self, value: Value) -> list[Value] | None:
         """The values that one is, where a node, a call, a branch or a loop hands it on; None for what is computed."""
