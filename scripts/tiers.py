@@ -23,12 +23,12 @@ AS_THE_REFERENCE = (
     "attention_programs", "automatic_scale_scripts", "bridge_ranks", "calibration", "cli_odd_files", "collective_keys",
     "cost_on_cards", "engine_guards", "engine_host_ops", "engine_lengths", "engine_loops", "engine_models",
     "engine_worker", "export", "horovod", "horovod_estimator", "ir_graphs", "iterations", "learning_rates",
-    "loss_scale_checkpoint", "loss_scale_golden", "loss_scale_regressions", "loss_scale_safety", "loss_scale_windows",
-    "reference_calls", "reference_reads", "saturation", "scopes_around_calls", "step_passes", "untaken_options",
-    "xla_attention", "xla_conditionals", "xla_cpu_kernels", "xla_fetches", "xla_loops", "xla_legalize_bodies",
-    "xla_legalize_ctc", "xla_legalize_lstm", "xla_legalize_steps", "xla_legalize_updates", "xla_legalize_values",
-    "xla_dynamic_shapes", "xla_open_bodies", "xla_references", "xla_resnet", "xla_if_conversion", "xla_slow_ops",
-    "xla_unequal_branches", "xla_writes",
+    "list_sizes", "loss_scale_checkpoint", "loss_scale_golden", "loss_scale_in_functions", "loss_scale_regressions",
+    "loss_scale_safety", "loss_scale_windows", "reference_calls", "reference_reads", "saturation",
+    "scopes_around_calls", "step_passes", "untaken_options", "xla_attention", "xla_conditionals", "xla_cpu_kernels",
+    "xla_fetches", "xla_loops", "xla_legalize_bodies", "xla_legalize_ctc", "xla_legalize_lstm", "xla_legalize_steps",
+    "xla_legalize_updates", "xla_legalize_values", "xla_dynamic_shapes", "xla_open_bodies", "xla_references",
+    "xla_resnet", "xla_if_conversion", "xla_slow_ops", "xla_step", "xla_unequal_branches", "xla_windows", "xla_writes",
 )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def run(script: str, args: list[str], before: Callable[[], None] | None = None) 
     if before is not None:
         before()
     sys.argv = list(args) if module else [script, *args]
-    sys.path.insert(0, os.path.abspath(script) if packed else _folder(script))
+    sys.path.insert(0, _path(script) if packed else _folder(script))
     one_keras.make_room()
     try:
         if module:
@@ -72,7 +72,7 @@ def packed_main(script: str) -> Any:
     """Returns the ModuleSpec of the `__main__.py` in a folder or an archive; None for a script that is neither."""
     if script in (STDIN, "-m"):
         return None
-    spec: ModuleSpec | None = PathFinder.find_spec("__main__", [os.path.abspath(script)])
+    spec: ModuleSpec | None = PathFinder.find_spec("__main__", [_path(script)])
     return spec if spec is not None and spec.loader is not None else None
 
 
@@ -90,12 +90,15 @@ def _folder(script: str) -> str:
     return os.getcwd() if script == "-m" else os.path.dirname(os.path.realpath(script))
 
 
+def _path(script: str) -> str:
+    """As Python has it: from 3.9 on absolute, so that the script may change its folder."""
+    return os.path.abspath(script) if sys.version_info >= (3, 9) else script
+
+
 def _main_of(script: str) -> Any:
     main: Any = types.ModuleType("__main__")
     main.__spec__ = None
-    # from Python 3.9 on the path is absolute, so that the script may change its folder
-    path = os.path.abspath(script) if sys.version_info >= (3, 9) else script
-    main.__file__ = "<stdin>" if script == STDIN else path
+    main.__file__ = "<stdin>" if script == STDIN else _path(script)
     return main
 
 

@@ -42,8 +42,8 @@ def ended(ends):
 
 
 def of_its_gradient(x, w):
-    made = ended(lambda _: lambda i, _: i < 3)(x, tf.identity(w))
-    return tf.gradients(tf.reduce_sum(made * made), w)[0]
+    rows = ended(lambda _: lambda i, _: i < 3)(x, tf.identity(w))
+    return tf.gradients(tf.reduce_sum(rows * rows), w)[0]
 
 
 LOOPS = {
@@ -244,11 +244,11 @@ def by_last(rows, w):
     return tf.gradients(array.read(tf.shape(rows)[0] - 1), w)[0]
 
 
-@pytest.mark.parametrize("made", [by_mean, by_loop, by_last])
-def test_a_function_that_is_called_with_lists_of_two_lengths(made):
+@pytest.mark.parametrize("build", [by_mean, by_loop, by_last])
+def test_a_function_that_is_called_with_lists_of_two_lengths(build):
     """Regression: both had the first call's."""
     with tf.Graph().as_default() as graph, sessions.control_flow(2):
-        function = tf.function(made, input_signature=[tf.TensorSpec([None, 4]), tf.TensorSpec([4])])
+        function = tf.function(build, input_signature=[tf.TensorSpec([None, 4]), tf.TensorSpec([4])])
         x, w = tf.placeholder(tf.float32, [5, 4], "x"), tf.placeholder(tf.float32, [4], "w")
         fetches = [function(x[:3], w), function(x, w)]
     feeds = {"x:0": np.arange(20, dtype=np.float32).reshape(5, 4), "w:0": np.float32([1, 2, 3, 4])}

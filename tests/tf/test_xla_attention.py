@@ -218,16 +218,21 @@ def with_calls(step):
     return replace(step, manner=replace(step.manner, has_kernels=True)).for_shapes()
 
 
+# what differs most is trained by day, too
+TRAINED = WAYS if os.environ.get("NPU_SHIM_NIGHTLY") else (bert, tensor2tensor, relative, by_hand, chained, on_itself)
+
+
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_each_way_to_write_it_is_taken_and_trains_as_before(way):
-    before = losses(prepared(way, FLOAT32).for_shapes())
     step = with_calls(prepared(way, FLOAT32))
     counts = step.attention.counts()
     expected = {chained: (4, 4), on_itself: (4, 2)}.get(way, (2, 2))  # what is computed of feeds alone has no gradient
     assert (counts["forward"], counts["backward"]) == expected, step.attention.as_text()
     assert counts["stays"] == {}
-    assert before[-1] < before[0]
-    np.testing.assert_allclose(losses(step), before, rtol=2e-5)
+    if way in TRAINED:
+        before = losses(prepared(way, FLOAT32).for_shapes())
+        assert before[-1] < before[0]
+        np.testing.assert_allclose(losses(step), before, rtol=2e-5)
 
 
 @pytest.mark.parametrize("way", [bert, transformer, tensor2tensor], ids=lambda way: way.__name__)

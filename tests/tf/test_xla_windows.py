@@ -32,11 +32,11 @@ def pooled(x, v):
 
 
 @pytest.mark.parametrize("engine", ["tensorflow", pytest.param("pjrt", marks=sessions.NEEDS_ENGINE)])
-@pytest.mark.parametrize("made", [cumulative, padded, within_a_function, padded_by_ones, pooled])
-def test_a_padded_row_is_in_the_windows_that_contain_it(made, engine):
+@pytest.mark.parametrize("build", [cumulative, padded, within_a_function, padded_by_ones, pooled])
+def test_a_padded_row_is_in_the_windows_that_contain_it(build, engine):
     with tf.Graph().as_default() as graph:
         x, v = tf.placeholder(tf.float32, [5, 4], "x"), tf.placeholder(tf.float32, [4], "v")
-        tf.identity(made(x, v), "y")
+        tf.identity(build(x, v), "y")
     feeds = {"x:0": np.arange(20, dtype=np.float32).reshape(5, 4) / 20, "v:0": np.float32([1, 2, 3, 4])}
     with tf.Session(graph=graph) as session:
         expected = session.run("y:0", feeds)
