@@ -14,6 +14,13 @@ import npu_shim  # noqa: F401 - switches oneDNN on, before TensorFlow is importe
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # as the command does, which some tests call in this process
 os.environ.setdefault("NPU_SHIM_VERIFY", "each")  # a pass that breaks a graph is named, also where a later one fixes it
+# files that take half a minute or more: several processes begin with them, so that none runs one while the others wait
+LONG = (
+    "automatic_scale", "bridge_ranks", "differential", "engine", "engine_cache", "engine_compiled", "examples",
+    "export", "fuzz", "guides", "horovod", "idioms", "loss_scale_optimizer", "rank_collectives", "rank_failures",
+    "real_graphs", "saver", "tune", "untaken_options", "xla_attention", "xla_graphs", "xla_rematerialization",
+    "xla_unequal_branches",
+)  # fmt: skip
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as where a shell has started the tests with "&"
     signal.signal(signal.SIGINT, signal.default_int_handler)
 SEED = "--seed"
@@ -57,6 +64,8 @@ def pytest_collection_modifyitems(config, items):
     if seed is not None:
         files = sorted({str(item.fspath) for item in items})
         random.Random(seed).shuffle(files)
+        if hasattr(config, "workerinput"):  # one of several processes
+            files.sort(key=lambda path: os.path.basename(path)[5:-3] not in LONG)  # stable
         rank = {path: k for k, path in enumerate(files)}
         items.sort(key=lambda item: rank[str(item.fspath)])  # the tests of a file stay together, in their order
 

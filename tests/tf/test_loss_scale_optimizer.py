@@ -23,11 +23,11 @@ def _switches_put_back():
     _switch(*before)
 
 
-# the crossed ones show nothing of a TensorFlow that the others do not
+# the crossed ones show nothing that the others do not, as a rule
 CROSSED = ("v1-resource", "v2-ref")
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name in CROSSED)) for name in sorted(MODES)])
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.nightly] * (name in CROSSED)) for name in sorted(MODES)])
 def mode(request, _switches_put_back):
     """Runs a test under each control flow and kind of variable."""
     _switch(*MODES[request.param])
