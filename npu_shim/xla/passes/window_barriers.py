@@ -15,8 +15,8 @@ from typing import Any
 from npu_shim.rewriter.ir.attributes import DType
 from npu_shim.rewriter.ir.graph import Node
 from npu_shim.rewriter.ir.module import Module
+from npu_shim.xla.passes.memory.rematerialization.apply import BARRIER
 
-BARRIER = "XlaOptimizationBarrier"
 RUNNING = frozenset(["Cumsum", "Cumprod"])  # XLA pads these by all rows but one
 # op -> number of the input whose windows it sums up; padded by itself where the script says so
 POOLS = {"AvgPool": 0, "AvgPool3D": 0, "AvgPoolGrad": 1, "AvgPool3DGrad": 1}

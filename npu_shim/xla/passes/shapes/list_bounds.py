@@ -11,16 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 from npu_shim.rewriter.analysis import calls
-from npu_shim.rewriter.ir.attributes import DType, Tensor
 from npu_shim.rewriter.ir.graph import Node
 from npu_shim.rewriter.ir.module import Module
-from npu_shim.rewriter.tables.dtypes import NUMBERS
 from npu_shim.rewriter.tables.function_calls import LOOP
+from npu_shim.xla.passes.control_flow import loop_pairs
 from npu_shim.xla.passes.shapes import while_counts
 from npu_shim.xla.passes.shapes.list_sizes import Answers, behind, body_of
 
 EMPTY, PUSH = "EmptyTensorList", "TensorListPushBack"
-INT32 = DType(NUMBERS["int32"])
 
 
 def bound(module: Module, context: Any = None) -> None:
@@ -44,8 +42,7 @@ def _bound_lists(loop: Node, answers: Answers) -> None:
     if most is None:
         return
     for node in unbounded:
-        name, attrs = node.graph.free_name(node.name + "/most"), {"dtype": INT32, "value": Tensor(INT32, (), (most,))}
-        node.set_input(1, node.graph.add(name, "Const", attrs=attrs, origin=node, before=node).value)
+        node.set_input(1, loop_pairs.constant(node.graph, node.name + "/most", most))
 
 
 def _is_appended_to(loop: Node, place: int) -> bool:
