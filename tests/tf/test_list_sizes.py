@@ -48,6 +48,7 @@ def of_its_gradient(x, w):
 
 LOOPS = {
     "of its gradient": of_its_gradient,
+    "ended at once": ended(lambda x: lambda i, _: i < 0),
     "ended by a constant": ended(lambda x: lambda i, _: i < 3),
     "ended by a shape": ended(lambda x: lambda i, _: i < tf.shape(x)[0]),
     "ended by a shape from outside": ended(lambda x: (lambda n: lambda i, _: i <= n)(tf.shape(x)[-1])),

@@ -41,8 +41,8 @@ def _bound_lists(loop: Node, answers: Answers) -> None:
     most = while_counts.at_most(loop, answers) if unbounded else None
     if most is None:
         return
-    for node in unbounded:
-        node.set_input(1, loop_pairs.constant(node.graph, node.name + "/most", most))
+    for node in unbounded:  # XLA compiles the body of a loop that never runs, too
+        node.set_input(1, loop_pairs.constant(node.graph, node.name + "/most", max(most, 1)))
 
 
 def _is_appended_to(loop: Node, place: int) -> bool:
