@@ -73,9 +73,10 @@ class Tier(NamedTuple):
         return ROOT / self.folder / "bin"
 
 
+# in the order in which they run: the smallest installation first, as the larger ones go on beside its tests
 TIERS = (
-    Tier("2.15.1", ("3.11", "3.10"), ".venv", "test", (), "everything, lint, types", ("ruff check .", "mypy")),
     Tier("1.15.5", ("3.7",), ".venv-tf115", "test-tf115", (*OLDEST_PYTHON, *VERSION), "what depends on the version"),
+    Tier("2.15.1", ("3.11", "3.10"), ".venv", "test", (), "everything, lint, types", ("ruff check .", "mypy")),
     Tier("2.21.0", ("3.12", "3.13", "3.11"), ".venv-tf221", "test-tf221", (*WITH_JAX, *VERSION), "version, JAX"),
     Tier("2.15.1", ("3.11", "3.10"), ".venv", "test", KERNELS, "as without AVX-512", variables=AVX2),
     Tier("2.15.1", ("3.9",), ".venv-py39", "cpu-test", OLD_PYTHON, "imports, doctor", ("npu-shim doctor",)),
