@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Container, FrozenSet, Mapping, Tuple
 
+from ..graph.walks import behind
 from ..ir.graph import Graph, Node, Value
 from . import order
 from .cache import analysis
@@ -32,9 +33,7 @@ def inside(graph: Graph, fed: Container[Node] = frozenset()) -> dict[Node, Insid
 
 def decides(switch: Node, fed: Container[Node] = frozenset()) -> Value:
     """What decides a Switch, behind any Identity nodes that are not fed."""
-    value = switch.inputs[1]
-    while value.node.op == "Identity" and value.node not in fed:
-        value = value.node.inputs[0]
+    value: Value = behind(switch.inputs[1], fed=fed)
     return value
 
 

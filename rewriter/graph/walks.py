@@ -1,6 +1,6 @@
 """What a walk over a graph of any kind reaches: nodes, tensors, names, functions."""
 
-from typing import Any, Callable, Container, Iterable, Iterator, List, Set, TypeVar
+from typing import Any, Callable, Collection, Container, Iterable, Iterator, List, Set, TypeVar
 
 Place = TypeVar("Place")
 
@@ -22,6 +22,19 @@ def reached(starts: Iterable[Place], neighbours: Callable[[Place], Iterable[Plac
             seen.add(place)
             yield place
             ahead += neighbours(place)
+
+
+def behind(value: Any, ops: Collection[str] = ("Identity",), fed: Container[Any] = ()) -> Any:
+    """Returns the tensor that ops pass on as a tensor; the tensor itself if none does.
+
+    Args:
+        value: ir.graph.Value.
+        ops: those that pass on their first input.
+        fed: nodes whose tensors are fed: they pass on nothing.
+    """
+    while value.node.op in ops and value.node not in fed:
+        value = value.node.inputs[0]
+    return value
 
 
 def givers(op: Any, fed: Container[str] = ()) -> List[Any]:

@@ -343,6 +343,7 @@ def test_a_step_that_is_not_compiled_runs_nothing_twice(waits, monkeypatch):
         assert refused == (waits == "for the batch") == (not steps_of(session))
 
 
+@pytest.mark.slow
 def test_shapes_beyond_the_bound_run_in_the_session():
     x, y, _, _, train, step = fed_classifier()
     with sessions.opened() as session:
@@ -437,6 +438,7 @@ def test_prints_are_printed(capfd):
     assert float(printed) == pytest.approx(value, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_monitored_session_with_hooks_stops_saves_and_goes_on(tmp_path):
     x, y, loss, _, train, step = fed_classifier()
     a, b = next(batches())
@@ -686,6 +688,7 @@ for name, use in USES.items():
 """
 
 
+@pytest.mark.slow
 def test_a_size_that_is_fed_is_found_before_tensorflow_logs_a_stack(tmp_path):
     (tmp_path / "sized.py").write_text(SIZED)
     own = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}

@@ -21,6 +21,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.options.ops.scopes import EQUAL_SHAPES
 from npu_shim.rewriter.analysis import branches, order
 from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.graph.walks import behind
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.session.clusters.moves import Group, Move, View, input_dtypes
@@ -134,9 +135,7 @@ def _has_a_value(view: View, node: Node) -> bool:
     """Whether the step also reads the variable that the node assigns: XLA's If cannot initialize a variable."""
     if node.op != "AssignVariableOp":
         return True
-    handle = node.inputs[0].node
-    while handle.op in ("Identity", "Switch"):
-        handle = handle.inputs[0].node
+    handle = behind(node.inputs[0], ("Identity", "Switch")).node
     users = order.descendants([handle], lambda user: user is handle or user.op in ("Identity", "Switch"))
     reads = (user for user in users if user.op == "ReadVariableOp" or user.op in APPLIES)
     return any(view.inside[read] in (frozenset(), view.inside[node]) for read in reads)

@@ -15,6 +15,7 @@ from typing import Any, Container, Iterator, Mapping, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.analysis import branches, order
+from npu_shim.rewriter.graph.walks import behind
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.attributes import Callee, DType
 from npu_shim.rewriter.ir.definitions import Argument, Definition, expanded, registered
@@ -46,9 +47,7 @@ class View(NamedTuple):
 
     def constant(self, value: Value) -> Node | None:
         """The Const behind a value's Identity and Switch nodes, or None; also None where one of them may be fed."""
-        node = value.node
-        while node.op in ("Identity", "Switch") and node not in self.fed:
-            node = node.inputs[0].node
+        node: Node = behind(value, ("Identity", "Switch"), self.fed).node
         return node if node.op == "Const" and node not in self.fed else None
 
 

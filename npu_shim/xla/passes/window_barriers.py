@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from npu_shim.rewriter.graph.walks import behind
 from npu_shim.rewriter.ir.attributes import DType
 from npu_shim.rewriter.ir.graph import Node
 from npu_shim.rewriter.ir.module import Module
@@ -35,7 +36,7 @@ def insert(module: Module, context: Any = None) -> None:
         for node in graph:
             if node.op in RUNNING:
                 _guard(node, 0)
-            elif node.op in POOLS and _behind(node.inputs[POOLS[node.op]].node).op in PADS:
+            elif node.op in POOLS and behind(node.inputs[POOLS[node.op]], ("Identity", "Cast")).node.op in PADS:
                 _guard(node, POOLS[node.op])
 
 
@@ -44,9 +45,3 @@ def _guard(node: Node, number: int) -> None:
     name = graph.free_name(node.name + "/barrier")
     barrier = graph.add(name, BARRIER, [node.inputs[number]], attrs={"T": (dtype,)}, origin=node, before=node)
     node.set_input(number, barrier.value)
-
-
-def _behind(node: Node) -> Node:
-    while node.op in ("Identity", "Cast"):
-        node = node.inputs[0].node
-    return node

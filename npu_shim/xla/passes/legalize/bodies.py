@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.analysis import calls
+from npu_shim.rewriter.graph.walks import behind
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Graph, Node
 from npu_shim.rewriter.ir.module import Function, Library
@@ -63,10 +64,7 @@ def _passed_on(body: Function) -> set[int]:
     """Numbers of the arguments that a loop's body returns unchanged."""
     passed = set()
     for number, (argument, value) in enumerate(zip(body.arguments, body.returned)):
-        node = value.node
-        while node.op == "Identity":
-            node = node.inputs[0].node
-        if node is argument:
+        if behind(value).node is argument:
             passed.add(number)
     return passed
 

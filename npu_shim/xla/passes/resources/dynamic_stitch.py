@@ -15,6 +15,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.graph.walks import behind
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.rewriter.ir.module import Module
@@ -34,7 +35,7 @@ def lower(module: Module, context: Any = None) -> None:
 
 def _partitions(node: Node) -> tuple[Value, list[int]] | None:
     """(the partitions, number of each index input among them); None if the indices are something else."""
-    indices = [_behind(value, ("Identity",)) for value in node.inputs[: node.attrs["N"]]]
+    indices = [behind(value) for value in node.inputs[: node.attrs["N"]]]
     makers = {value.node for value in indices}
     maker = makers.pop()
     numbers = [value.index for value in indices]
@@ -46,20 +47,13 @@ def _partitions(node: Node) -> tuple[Value, list[int]] | None:
 
 def _is_range(value: Value) -> bool:
     """Whether a tensor is a range from 0 in steps of 1."""
-    node = _behind(value).node
+    node = behind(value, PASSES_ON).node
     return node.op == "Range" and [_constant(node.inputs[number]) for number in (0, 2)] == [(0,), (1,)]
 
 
 def _constant(value: Value) -> Any:
-    node = _behind(value).node
+    node = behind(value, PASSES_ON).node
     return node.attrs["value"].numbers() if node.op == "Const" else None
-
-
-def _behind(value: Value, ops: tuple[str, ...] = PASSES_ON) -> Value:
-    """What a tensor is made of, through ops that pass it on."""
-    while value.node.op in ops:
-        value = value.node.inputs[0]
-    return value
 
 
 def _replace(node: Node, partitions: Value, numbers: list[int]) -> None:

@@ -20,7 +20,7 @@ from npu_shim.rewriter.analysis import calls
 from npu_shim.rewriter.analysis.frames import V1_OPS
 from npu_shim.rewriter.analysis.order import NEXT, closes_loop
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.rewriter.graph.walks import reached
+from npu_shim.rewriter.graph.walks import behind, reached
 from npu_shim.rewriter.graphdef import registry
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
@@ -324,9 +324,7 @@ class View:
 
     def _variable(self, value: Value) -> Node | None:
         """The node of the variable whose handle a value is; None for others."""
-        node = value.node
-        while node.op == "Identity":
-            node = node.inputs[0].node
+        node: Node = behind(value).node
         if node in self._given:
             return self._given[node].variable
         return node if node.op == "VarHandleOp" else None

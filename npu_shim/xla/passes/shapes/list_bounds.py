@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 from npu_shim.rewriter.analysis import calls
+from npu_shim.rewriter.graph.walks import behind
 from npu_shim.rewriter.ir.graph import Node
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.tables.function_calls import LOOP
 from npu_shim.xla.passes.control_flow import loop_pairs
 from npu_shim.xla.passes.shapes import while_counts
-from npu_shim.xla.passes.shapes.list_sizes import Answers, behind, body_of
+from npu_shim.xla.passes.shapes.list_sizes import Answers, body_of
 
 EMPTY, PUSH = "EmptyTensorList", "TensorListPushBack"
 
@@ -36,7 +37,7 @@ def bound(module: Module, context: Any = None) -> None:
 
 
 def _bound_lists(loop: Node, answers: Answers) -> None:
-    kept = [behind(value) for place, value in enumerate(loop.inputs) if _is_appended_to(loop, place)]
+    kept = [behind(value).node for place, value in enumerate(loop.inputs) if _is_appended_to(loop, place)]
     unbounded = [node for node in kept if node.op == EMPTY and (answers.number(node.inputs[1]) or 0) < 0]
     most = while_counts.at_most(loop, answers) if unbounded else None
     if most is None:
@@ -48,5 +49,5 @@ def _bound_lists(loop: Node, answers: Answers) -> None:
 def _is_appended_to(loop: Node, place: int) -> bool:
     """Whether an iteration appends one value to a loop variable, and does nothing else to it."""
     body = body_of(loop)
-    last = behind(body.returned[place])
-    return last.op == PUSH and behind(last.inputs[0]) is body.arguments[place]
+    last = behind(body.returned[place]).node
+    return last.op == PUSH and behind(last.inputs[0]).node is body.arguments[place]

@@ -14,13 +14,13 @@ from typing import Any
 
 from npu_shim.rewriter.analysis import calls
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.rewriter.graph.walks import reached
+from npu_shim.rewriter.graph.walks import behind, reached
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.rewriter.ir.module import Function, Module
 from npu_shim.rewriter.tables.function_calls import LOOP
 from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION
 from npu_shim.xla.passes.shapes import while_counts
-from npu_shim.xla.passes.shapes.list_sizes import LENGTH, RESIZED, Answers, behind
+from npu_shim.xla.passes.shapes.list_sizes import LENGTH, RESIZED, Answers
 
 WRITE, GROWS = "TensorListSetItem", "resize_if_index_out_of_bounds"
 OPS = frozenset([WRITE, LENGTH])
@@ -69,7 +69,7 @@ def _largest(value: Value, answers: Answers) -> int | None:
     number = answers.number(value)
     if number is not None:
         return int(number)
-    node = behind(value)
+    node = behind(value).node
     body = node.graph
     callers = answers.callers.get(body, [])
     if len(callers) != 1 or calls.kind(callers[0]) != LOOP or node not in body.arguments:

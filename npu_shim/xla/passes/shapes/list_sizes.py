@@ -17,7 +17,7 @@ import enum
 from typing import Any, Iterable, NamedTuple
 
 from npu_shim.rewriter.analysis import calls
-from npu_shim.rewriter.graph.walks import reached
+from npu_shim.rewriter.graph.walks import behind, reached
 from npu_shim.rewriter.ir.attributes import DType, Tensor
 from npu_shim.rewriter.ir.graph import Graph, Node, Value
 from npu_shim.rewriter.ir.module import Function, Module
@@ -174,7 +174,7 @@ class Answers:
 
     def _of_shape(self, node: Node) -> Any:
         """What tf.shape(x)[n] is."""
-        shape, place = behind(node.inputs[0]), behind(node.inputs[1])
+        shape, place = behind(node.inputs[0]).node, behind(node.inputs[1]).node
         if shape.op not in ("Shape", "Const") or place.op != "Const" or node.attrs.get("shrink_axis_mask") != 1:
             return NOTHING
         dims: Any = _content(shape) if shape.op == "Const" else self._dims(shape.inputs[0])
@@ -262,11 +262,3 @@ def _joined(answers: Iterable[Any]) -> Any:
     """What several answers agree on."""
     told = [answer for answer in answers if answer is not WHATEVER]
     return WHATEVER if not told else told[0] if all(answer == told[0] for answer in told) else NOTHING
-
-
-def behind(value: Value) -> Node:
-    """The node that computes a value, behind Identity."""
-    node = value.node
-    while node.op == "Identity":
-        node = node.inputs[0].node
-    return node

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graph.walks import reached
+from npu_shim.rewriter.graph.walks import behind, reached
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.definitions import registered
 from npu_shim.rewriter.ir.graph import Graph, Node, Value
@@ -154,9 +154,7 @@ def _alternatives(limit: Value) -> list[Value]:
 
 def _behind(value: Value) -> Node:
     """The node that computes a value, behind Identity, Enter and Switch."""
-    node = value.node
-    while node.op in PASSES_ON:
-        node = node.inputs[0].node
+    node: Node = behind(value, PASSES_ON).node
     return node
 
 

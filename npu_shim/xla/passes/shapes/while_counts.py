@@ -9,9 +9,10 @@ import math
 from typing import Iterator
 
 from npu_shim.rewriter.analysis import calls
+from npu_shim.rewriter.graph.walks import behind
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.rewriter.tables.function_calls import LOOP
-from npu_shim.xla.passes.shapes.list_sizes import Answers, behind, body_of
+from npu_shim.xla.passes.shapes.list_sizes import Answers, body_of
 from npu_shim.xla.passes.shapes.trip_counts import EXCHANGED
 
 ADDS = ("Add", "AddV2")
@@ -20,11 +21,11 @@ ADDS = ("Add", "AddV2")
 def counter(loop: Node, place: int, answers: Answers) -> tuple[int, int] | None:
     """(start, step) of a loop variable that grows by a known number in each iteration; None for another."""
     body = body_of(loop)
-    add = behind(body.returned[place])
+    add = behind(body.returned[place]).node
     start = answers.number(loop.inputs[place])
     if add.op not in ADDS or start is None:
         return None
-    mine = [behind(value) is body.arguments[place] for value in add.inputs]
+    mine = [behind(value).node is body.arguments[place] for value in add.inputs]
     if not any(mine):
         return None
     step = answers.number(add.inputs[mine.index(True) - 1])  # the other one of two
@@ -47,19 +48,19 @@ def at_most(loop: Node, answers: Answers) -> int | None:
 
 def _tests(value: Value) -> Iterator[tuple[str, Node, Value]]:
     """The comparisons that must all hold for a condition to hold: op, what is compared, with what; either way round."""
-    node = behind(value)
+    node = behind(value).node
     if node.op == "LogicalAnd":
         for part in node.inputs:
             yield from _tests(part)
     elif node.op in EXCHANGED:
         left, right = node.inputs
-        yield node.op, behind(left), right
-        yield EXCHANGED[node.op], behind(right), left
+        yield node.op, behind(left).node, right
+        yield EXCHANGED[node.op], behind(right).node, left
 
 
 def _limit(value: Value, answers: Answers) -> int | None:
     """An upper bound of what a counter is compared with."""
-    node = behind(value)
+    node = behind(value).node
     if node.op == "Minimum":
         known = [limit for limit in (_limit(part, answers) for part in node.inputs) if limit is not None]
         return min(known, default=None)
@@ -69,19 +70,18 @@ def _limit(value: Value, answers: Answers) -> int | None:
 
 def _from_outside(value: Value, answers: Answers) -> Value:
     """The value that a loop's condition takes, before the loop where no iteration changes it."""
-    node = behind(value)
+    node = behind(value).node
     callers = answers.callers.get(node.graph, [])
     if len(callers) != 1 or node not in node.graph.arguments:
         return value
     place, body = node.graph.arguments.index(node), body_of(callers[0])
-    is_unchanged = behind(body.returned[place]) is body.arguments[place]
+    is_unchanged = behind(body.returned[place]).node is body.arguments[place]
     return callers[0].inputs[place] if is_unchanged else value
 
 
 def _behind_loop(value: Value, answers: Answers) -> int | None:
     """The largest value of a counter behind its loop, to which a gradient's loop counts; None for another value."""
-    while value.node.op == "Identity":
-        value = value.node.inputs[0]
+    value = behind(value)
     loop = value.node
     if calls.kind(loop) != LOOP:
         return None

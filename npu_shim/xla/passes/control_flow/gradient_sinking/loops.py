@@ -12,6 +12,7 @@ from typing import Any, Collection, Iterator, Mapping, NamedTuple
 
 from npu_shim.rewriter.analysis import branches, frames
 from npu_shim.rewriter.graph.arguments import tensor_of
+from npu_shim.rewriter.graph.walks import behind
 from npu_shim.rewriter.ir.graph import CONTROL, Node, Value
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.shapes import static_shapes
@@ -161,8 +162,6 @@ class _Counter(NamedTuple):
 
 def _constant(value: Value) -> Any:
     """The number of a constant of one element, also where it enters a loop; else None."""
-    node = value.node
-    while node.op in ("Identity", "Enter"):
-        node = node.inputs[0].node
+    node = behind(value, ("Identity", "Enter")).node
     numbers = node.attrs["value"].numbers() if node.op == "Const" else None
     return numbers[0] if numbers is not None and len(numbers) == 1 else None
