@@ -100,6 +100,7 @@ setup(
     package_data={
         "npu_shim": ["py.typed"],
         "npu_shim.session.native": ["*.cc"],
+        "npu_shim.compat": ["started/sitecustomize.py"],
         "npu_shim.compat.names": ["*.json"],
         "npu_shim.compat.scan": ["*.json"],
         "npu_shim.rewriter.page": ["page.*"],

@@ -11,7 +11,7 @@ import types
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any, Callable
 
-from npu_shim.compat import spawn, tensorflow_v1
+from npu_shim.compat import children, spawn, tensorflow_v1
 from npu_shim.compat.keras import one_keras
 from npu_shim.compat.python import aliases
 
@@ -23,13 +23,13 @@ def run(script: str, args: list[str], before: Callable[[], None] | None = None) 
     """Runs a script and returns its exit status.
 
     The script is `__main__`; argv, sys.path[0], `__file__`, tracebacks, sys.excepthook and the status are as Python's
-    own, also in processes that it spawns.
+    own, also in processes that it starts.
 
     Args:
         script: path of a Python file, of a folder or an archive with `__main__.py`, "-" for standard input, or "-m"
             with the module's name as the first of `args`.
         args: list of str, the script's arguments.
-        before: called once TensorFlow is as the script will see it, also in processes that it spawns; can be pickled.
+        before: called once TensorFlow is as the script will see it, also in processes that it starts; can be pickled.
 
     Raises:
         OSError: the script cannot be read.
@@ -40,6 +40,7 @@ def run(script: str, args: list[str], before: Callable[[], None] | None = None) 
     module = script == "-m"
     packed = packed_main(script)
     source: Any = None if module or packed else _read(script)
+    children.forget()
     del sys.path[0]  # of this process; what lies in it is nothing that TensorFlow should find
     tensorflow_v1.install()
     aliases.install()
@@ -50,13 +51,14 @@ def run(script: str, args: list[str], before: Callable[[], None] | None = None) 
     sys.path.insert(0, _path(script) if packed else _folder(script))
     one_keras.make_room()
     try:
-        if module:
-            runpy.run_module(args[0], {"__builtins__": builtins}, "__main__", alter_sys=True)
-        elif packed:
-            _execute(packed.loader.get_code("__main__"), importlib.util.module_from_spec(packed))
-        else:
-            main = _main_of(script)
-            _execute(compile(source, main.__file__, "exec", dont_inherit=True), main)  # without this file's __future__
+        with children.reached(before):
+            if module:
+                runpy.run_module(args[0], {"__builtins__": builtins}, "__main__", alter_sys=True)
+            elif packed:
+                _execute(packed.loader.get_code("__main__"), importlib.util.module_from_spec(packed))
+            else:
+                main = _main_of(script)
+                _execute(compile(source, main.__file__, "exec", dont_inherit=True), main)  # without our __future__
     except SystemExit:
         raise
     except BaseException as error:

@@ -41,7 +41,9 @@ class _Installed:
 
 
 def start(before: Callable[[], None] | None = None) -> None:
-    """Installs in a new process what the process that spawned it has."""
+    """Installs in a new process what the process that started it has; a second call does nothing."""
+    if getattr(multiprocessing.spawn.get_preparation_data, "installs_npu_shim", False):
+        return
     tensorflow_v1.install()
     aliases.install()
     install(before)

@@ -35,6 +35,15 @@ import imp
 assert imp.new_module("m").__name__ == "m" and imp.reload(fractions) is fractions
 assert imp.load_source("made", sys.argv[1]).value == 7 and sys.modules["made"].value == 7
 assert np.float64 is before
+import io
+rows = "# user::item::rating\\n1::2::3\\n\\n4::5::6  # the last\\n"
+for source, delimiter in ((io.StringIO(rows), "::"), (rows.encode().splitlines(), b"::")):
+    assert np.loadtxt(source, delimiter=delimiter, dtype=np.int32).tolist() == [[1, 2, 3], [4, 5, 6]]
+table = os.path.join(os.path.dirname(sys.argv[1]), "table")
+with open(table, "w") as file:
+    file.write(rows)
+assert np.loadtxt(table, float, "#", "::", usecols=(2,), unpack=True).tolist() == [3, 6]
+assert np.loadtxt(["1,2"], delimiter=",").tolist() == [1, 2]
 import threading
 assert threading.current_thread().isAlive()
 for module, name in ((np, "flaot"), (collections, "Maping")):

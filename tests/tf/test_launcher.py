@@ -50,6 +50,26 @@ assert issubclass(tf.nn.rnn_cell.LSTMCell, tf.layers.Layer)
 model = tf.keras.Sequential([TheirDense(2, input_shape=(3,))])
 print("KERAS", keras.__file__.endswith("__init__.py") and keras.whose, Dense, model.count_params())
 """
+# what a shell starts, and what that starts; the environment's python comes first on the PATH
+STARTS = """
+import os, subprocess, sys
+print("STARTED", subprocess.call("python child.py 2; exit $?", shell=True), sys.begun, flush=True)
+code = "import keras, tensorflow as tf; print('CODE', keras.models.Model is tf.keras.models.Model)"
+subprocess.call([sys.executable, "-c", code])
+"""
+CHILD = """
+import sys
+from tensorflow.python.ops import math_ops  # the first that it asks for is a part of TensorFlow
+import numpy as np
+import tensorflow as tf
+if sys.argv[1] == "2":
+    import subprocess
+    subprocess.call([sys.executable, __file__, "1"])
+with tf.Session() as session:
+    value = session.run(math_ops.square(tf.placeholder_with_default(np.float(sys.argv[1]), [])))
+print("CHILD", sys.argv[1], value, __name__, sys.begun, flush=True)
+sys.exit(int(value))
+"""
 FORMS = {
     "link": ["folder/link.py", "a b", "-x"],
     "stdin": ["-", "word"],
@@ -58,7 +78,7 @@ FORMS = {
     "archive": ["packed.zip", "word"],
 }
 EVERY = """
-import io, json, os, sys
+import functools, io, json, os, sys
 from npu_shim.compat import launcher
 script, forms = json.loads(sys.argv[1])
 print("FORM keras", flush=True)
@@ -71,6 +91,8 @@ for form, (first, *rest) in forms.items():
     sys.excepthook, sys.path[:] = hook, path
 print("FORM spawn", flush=True)
 launcher.run("spawn.py", [])
+print("FORM started", flush=True)
+launcher.run("starts.py", [], functools.partial(exec, "import sys; sys.begun = 'yes'"))
 print("FORM interrupt", flush=True)
 launcher.run("interrupt.py", [])
 """
@@ -94,6 +116,8 @@ def folder(tmp_path_factory):
     (root / "packed" / "__main__.py").write_text(SCRIPT)
     shutil.make_archive(str(root / "packed"), "zip", str(root / "packed"))
     (root / "spawn.py").write_text(SPAWN)
+    (root / "starts.py").write_text(STARTS)
+    (root / "child.py").write_text(CHILD)
     (root / "interrupt.py").write_text(INTERRUPT)
     (root / "folder" / "link.py").symlink_to(root / "real" / "script.py")
     return root
@@ -103,7 +127,8 @@ def folder(tmp_path_factory):
 def ours(folder):
     """{form: lines of output} of every form, run by the launcher in one process; its status, and what it reports."""
     argv = [sys.executable, "-W", "ignore", "-c", EVERY, json.dumps([SCRIPT, FORMS])]
-    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(folder)}
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(folder), "PATH": path}
     done = subprocess.run(argv, cwd=str(folder), env=env, capture_output=True, text=True, check=False, timeout=600)
     forms = {"status": done.returncode, "reported": done.stderr}
     for part in done.stdout.split("FORM ")[1:]:
@@ -142,3 +167,8 @@ def test_spawned_processes_see_tensorflow_1(ours):
 
 def test_a_keras_of_the_scripts_own_goes_before_the_installed_one(ours):
     assert ours["keras"][-2:] == ["KERAS the script of the script 8", "STATUS 0"]
+
+
+def test_programs_that_a_script_starts_see_tensorflow_1(ours):
+    wanted = ["CHILD 1 1.0 __main__ yes", "CHILD 2 4.0 __main__ yes", "STARTED 4 yes", "CODE True"]
+    assert [line for line in ours["started"] if line.startswith(("CHILD", "STARTED", "CODE"))] == wanted

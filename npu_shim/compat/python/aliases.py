@@ -124,6 +124,7 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "numpy": {
         "fromstring": libraries.takes_bytes,
         "load": libraries.explains_pickles,
+        "loadtxt": libraries.takes_long_delimiters,
         **dict.fromkeys(("array", "asarray", "asanyarray"), libraries.takes_ragged),
         **dict.fromkeys(("ndim", "shape", "size"), libraries.measures_ragged),
         **dict.fromkeys(("stack", "vstack", "hstack", "dstack", "column_stack"), libraries.takes_iterators),

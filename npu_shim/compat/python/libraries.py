@@ -11,11 +11,12 @@ import inspect
 import os
 import re
 import warnings
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 PICKLES = "NPU_SHIM_PICKLES"  # environment variable: whether numpy.load may read pickled objects unasked
+UNIT = "\x1f"  # ASCII's separator of units, which no table in text has
 
 
 def font_size(font: Any, text: Any, *args: Any, **kwargs: Any) -> tuple[int, int]:
@@ -118,7 +119,7 @@ def takes_bytes(fromstring: Callable[..., Any], say: Callable[[str], None]) -> C
     """numpy.fromstring of raw bytes, as until NumPy 2.2: a copy of what numpy.frombuffer reads."""
     import numpy as np
 
-    if tuple(map(int, np.__version__.split(".")[:2])) < (2, 3):
+    if _version(np) < (2, 3):
         return fromstring
 
     @functools.wraps(fromstring)
@@ -130,6 +131,45 @@ def takes_bytes(fromstring: Callable[..., Any], say: Callable[[str], None]) -> C
         return np.frombuffer(raw, dtype, count).copy()
 
     return of_bytes
+
+
+def takes_long_delimiters(loadtxt: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
+    """numpy.loadtxt with a delimiter of several characters, as until NumPy 1.22: `delimiter="::"`."""
+    import numpy as np
+
+    if _version(np) < (1, 23):
+        return loadtxt
+    bind = inspect.signature(loadtxt).bind
+
+    @functools.wraps(loadtxt)
+    def of_fields(*args: Any, **kwargs: Any) -> Any:
+        given = bind(*args, **kwargs).arguments
+        delimiter = given.get("delimiter")
+        text = delimiter.decode("latin1") if isinstance(delimiter, bytes) else delimiter
+        if not isinstance(text, str) or len(text) < 2:
+            return loadtxt(*args, **kwargs)
+        say("numpy.loadtxt takes the delimiter %r here, which NumPy 1.23 refuses" % text)
+        encoding = given.get("encoding", "bytes")
+        given["fname"] = _divided(given["fname"], text, "latin1" if encoding == "bytes" else encoding)
+        return loadtxt(**{**given, "delimiter": UNIT})
+
+    return of_fields
+
+
+def _divided(lines: Any, delimiter: str, encoding: str | None) -> Iterator[str]:
+    """The lines of a file, or of what gives lines, with UNIT as delimiter."""
+    if isinstance(lines, (str, os.PathLike)):
+        opened = importlib.import_module("numpy.lib._datasource").open  # as loadtxt does: .gz, .bz2, a URL
+        with opened(os.fspath(lines), "rt", encoding=encoding) as file:
+            yield from _divided(file, delimiter, encoding)
+        return
+    for line in lines:
+        text = line.decode(encoding or "latin1") if isinstance(line, bytes) else line
+        yield text.replace(delimiter, UNIT)
+
+
+def _version(library: Any) -> tuple[int, ...]:
+    return tuple(map(int, library.__version__.split(".")[:2]))
 
 
 def explains_pickles(load: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
