@@ -47,6 +47,17 @@ def test_scipy_minimizes_over_a_session(resource):
                 contrib.opt.ScipyOptimizerInterface(loss, **refused).minimize(session, {factor: 1.0})
 
 
+def test_an_old_table_is_filled_by_its_init():
+    with tf.Graph().as_default(), tf.Session() as session:
+        content = contrib.lookup.KeyValueTensorInitializer(tf.constant(["a", "b"]), tf.constant([3, 4], tf.int64))
+        table = contrib.lookup.HashTable(content, -1)
+        ids = contrib.lookup.IdTableWithHashBuckets(table, 1)
+        ids.init.run()
+        assert session.run(table.lookup(tf.constant(["b", "c"]))).tolist() == [4, -1]
+        assert session.run(ids.lookup(tf.constant(["b", "c"]))).tolist() == [4, 2]
+        assert (table.init, table.name) == (table.initializer, "hash_table")
+
+
 def test_segments_of_sequences_carry_a_state():
     with tf.Graph().as_default(), tf.Session() as session:
         number = tf.placeholder(tf.int32, [])

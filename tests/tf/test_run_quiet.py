@@ -21,6 +21,18 @@ warnings.warn("my own warning")
 tf.logging.warning("From my log: it is deprecated and will be removed")
 tf.Session().run(tf.global_variables_initializer())
 """
+TRAIN = """
+import sys
+import numpy as np
+import tensorflow as tf
+x = tf.placeholder(tf.float32, [None, 64])
+loss = tf.reduce_mean(tf.square(tf.layers.dense(tf.layers.dense(x, 10), 10)))
+train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    value, _ = session.run([loss, train], {x: np.ones([4, 64])})
+print("trained", sys.argv, value.dtype)
+"""
 OWN = ("my own warning", "From my log: it is deprecated and will be removed")
 
 
@@ -40,6 +52,17 @@ def test_deprecations_are_shown_on_demand(tmp_path):
     assert all(text in quiet and text in verbose for text in OWN), quiet
     assert len(re.findall("deprecated|Unable to register", quiet)) == 1, quiet
     assert len(re.findall("deprecated", verbose)) > 3
+
+
+def test_a_shell_script_s_programs_run_in_the_mode_that_is_asked_for(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "train_1p.sh").write_text('set -e\nfor step in 1; do\n  python3 train.py "$@" $step\ndone\nexit 5\n')
+    status, output = ran(tmp_path, "--precision-mode", "allow_mix_precision_bf16", "train_1p.sh", "a b")
+    lines = output.splitlines()
+    assert status == 5, output
+    assert lines[-1] == "trained ['train.py', 'a b', '1'] float32"
+    assert [line for line in lines[:-1] if not line.startswith("npu_shim: allow_mix_precision_bf16: ")] == []
+    assert len(lines) > 1
 
 
 def test_the_root_logger_shows_tensorflow_s_information(tmp_path):  # a level of its own hid it

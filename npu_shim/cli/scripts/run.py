@@ -72,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.describe(parser, OPTIONS)
     parser.add_argument(
-        "script", metavar="SCRIPT", nargs="?", help="a Python file, a folder or an archive with __main__.py, - for "
-        "standard input, or -m and a module's name"
+        "script", metavar="SCRIPT", nargs="?", help="a Python file, a shell script that starts some, a folder or an "
+        "archive with __main__.py, - for standard input, or -m and a module's name"
     )
     parser.set_defaults(script=None)
 
@@ -165,11 +165,12 @@ def require_readable(script: str) -> None:
 
 
 def _run(argv: list[str], begin: Callable[[], None]) -> int:
-    from npu_shim.compat import launcher
+    from npu_shim.compat import launcher, shell
     from npu_shim.distributed.job import ranks
 
     ranks.export()
-    status: int = launcher.run(argv[0], argv[1:], begin)
+    program = shell if shell.is_script(argv[0]) else launcher
+    status: int = program.run(argv[0], argv[1:], begin)
     return status
 
 
@@ -197,7 +198,8 @@ def _run_and_tell(argv: list[str], options: Mapping[str, str], begin: Callable[[
     steps = pages.checked_steps(options[CALIBRATE], CALIBRATE) if CALIBRATE in options else 0
     heading = " ".join([os.path.basename(argv[0]), *argv[1:]])
     with tempfile.TemporaryDirectory(prefix="npu_shim_run_") as folder:
-        switches = pages.switches(folder, out, steps)
+        with quiet.loading():
+            switches = pages.switches(folder, out, steps)
         os.environ.update(switches)
 
         def tell() -> None:

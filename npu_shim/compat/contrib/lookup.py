@@ -30,6 +30,11 @@ class HashTable(_tables.StaticHashTableV1):
             self._shared_name = self._given_name
         return super()._create_resource()
 
+    @property
+    def init(self) -> Any:
+        """The op that fills the table; as `initializer`."""
+        return self.initializer
+
 
 def index_table_from_tensor(
     mapping: Any,

@@ -1,0 +1,75 @@
+"""Runs a shell script that starts TensorFlow 1 scripts, such as the `train_performance_1p.sh` of a model."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any, Callable, Iterator, Sequence
+
+from npu_shim.compat import children
+from npu_shim.rewriter.errors import ConfigError
+
+ENDINGS = (".sh", ".bash")
+SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
+
+
+def is_script(path: str) -> bool:
+    """Whether a file is a shell script, by its name or by its first line."""
+    return os.path.isfile(path) and (path.endswith(ENDINGS) or bool(_interpreter(path)))
+
+
+def run(path: str, args: Sequence[str], before: Callable[[], None] | None = None) -> int:
+    """Runs a shell script and returns its exit status, 128 and the signal's number if one ended it.
+
+    `python` and `python3` are this interpreter in it, and the Python programs that it starts see TensorFlow 1.
+
+    Args:
+        path: the script's.
+        args: its arguments.
+        before: called in each program once TensorFlow is as the program will see it; can be pickled.
+
+    Raises:
+        ConfigError: no shell is here, or NPU_SHIM_CHILDREN is off.
+    """
+    if os.environ.get(children.VARIABLE) == "off":
+        raise ConfigError("'%s' is a shell script, whose programs %s=off leaves alone" % (path, children.VARIABLE))
+    shell = _interpreter(path) or [shutil.which("bash") or shutil.which("sh") or ""]
+    if not shell[0]:
+        raise ConfigError("'%s' is a shell script, and neither bash nor sh is on the PATH" % path)
+    folders = [os.path.dirname(os.path.abspath(sys.executable)), os.environ.get("PATH", os.defpath)]
+    with children.reached(before):
+        environment = dict(os.environ, PATH=os.pathsep.join(folders))
+        with subprocess.Popen([*shell, path, *args], env=environment) as process, _forwarded_sigterm(process):
+            status = process.wait()
+    return status if status >= 0 else 128 - status
+
+
+def _interpreter(path: str) -> list[str]:
+    """The words of a first line like `#!/bin/bash -e` that names a shell which is here; none for another."""
+    with open(path, "rb") as f:
+        first = f.readline(200)
+    if not first.startswith(b"#!"):
+        return []
+    words = shlex.split(first[2:].decode("utf-8", "replace"))
+    names = [os.path.basename(word) for word in words[:2]]
+    is_shell = names[:1] and (names[0] in SHELLS or (names[0] == "env" and names[-1] in SHELLS))
+    return words if is_shell and shutil.which(words[0]) else []
+
+
+@contextlib.contextmanager
+def _forwarded_sigterm(process: Any) -> Iterator[None]:
+    """Scope in which the shell gets the SIGTERM by which schedulers end what takes too long, unless it is handled."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

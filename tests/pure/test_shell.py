@@ -1,0 +1,83 @@
+"""Which files are shell scripts, and how `npu-shim run` runs one; test_run_quiet.py runs one that trains."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from npu_shim.compat import children, shell
+from npu_shim.rewriter.errors import ConfigError
+
+FIRST_LINES = {
+    "#!/bin/sh": True,
+    "#!/bin/bash -e": True,
+    "#! /usr/bin/env bash": True,
+    "#!/usr/bin/env python3": False,
+    "#!/usr/bin/python3 -u": False,
+    "#!/nowhere/bash": False,
+    "import tensorflow as tf": False,
+    "#!": False,
+    "": False,
+}
+RUNS = """
+import sys
+from npu_shim.compat import shell
+sys.exit(shell.run(sys.argv[1], sys.argv[2:]))
+"""
+
+
+def written(folder, name, *lines):
+    path = folder / name
+    path.write_text("\n".join([*lines, ""]))
+    return str(path)
+
+
+@pytest.mark.parametrize(("first", "is_shell"), FIRST_LINES.items())
+def test_the_first_line_says_what_it_is(tmp_path, first, is_shell):
+    assert shell.is_script(written(tmp_path, "train", first)) == is_shell
+
+
+def test_the_name_says_what_it_is(tmp_path):
+    assert shell.is_script(written(tmp_path, "train_1p.sh", "python train.py"))
+    assert not shell.is_script(written(tmp_path, "train.py", "print()"))
+    assert [word for word in ("-", "-m", str(tmp_path), "nowhere.sh") if shell.is_script(word)] == []
+
+
+def ran(*words, **settings):
+    return subprocess.run(
+        [sys.executable, "-c", RUNS, *words], env={**os.environ, **settings}, capture_output=True, text=True,
+        check=False, timeout=100,
+    )  # fmt: skip
+
+
+def test_it_runs_as_under_its_shell_with_this_python(tmp_path):
+    lines = ["set -e", 'echo "$# $2"', "for name in python python3; do command -v $name; done", "false", "echo never"]
+    done = ran(written(tmp_path, "train.sh", *lines), "a", "b c", PATH=os.defpath)
+    pythons = [os.path.join(os.path.dirname(sys.executable), name) for name in ("python", "python3")]
+    assert done.stdout.splitlines() == ["2 b c", *pythons]
+    assert done.returncode == 1
+    assert ran(written(tmp_path, "killed.sh", "kill -KILL $$")).returncode == 128 + signal.SIGKILL
+
+
+def test_its_programs_are_reached(tmp_path):
+    code = "import sys; from npu_shim.compat import children; print(isinstance(sys.meta_path[0], children._Waiting))"
+    path = written(tmp_path, "train.sh", '%s -c "%s"' % (sys.executable, code))
+    assert ran(path).stdout.split() == ["True"]
+
+
+def test_a_scheduler_that_ends_it_ends_the_shell(tmp_path):
+    lines = ["trap 'echo ended; exit 7' TERM", "echo begun", "while :; do sleep 0.1; done"]
+    argv = [sys.executable, "-c", RUNS, written(tmp_path, "train.sh", *lines)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        assert process.communicate(timeout=100) == ("ended\n", None)
+    assert process.returncode == 7
+
+
+def test_it_is_refused_where_its_programs_are_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv(children.VARIABLE, "off")
+    with pytest.raises(ConfigError, match=r"train.sh' is a shell script, whose programs NPU_SHIM_CHILDREN=off leaves"):
+        shell.run(written(tmp_path, "train.sh", "true"), [])
