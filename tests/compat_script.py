@@ -1,7 +1,10 @@
 """What scripts of TensorFlow 1.15 import, run by `npu-shim run` (or plain Python on 1.15): prints {check: problem}."""
 
+import contextlib
 import importlib
+import io
 import json
+import re
 import sys
 import traceback
 import unittest
@@ -246,6 +249,24 @@ def a_flipped_image_of_unknown_rank_is_an_image():
 
 
 @check
+def records_of_unknown_rank_are_a_batch():
+    features = {
+        "listed": tf.io.VarLenFeature(tf.int64),
+        "fixed": tf.io.FixedLenFeature((3,), tf.float32),
+        "sequence": tf.io.FixedLenSequenceFeature((), tf.int64, allow_missing=True),
+    }
+    with tf.Graph().as_default():
+        records = tf.placeholder(tf.string, name="input_example_tensor")
+        for parse in (tf.parse_example, tf.io.parse_example):
+            parsed = parse(serialized=records, features=features)
+            shapes = [parsed[name].shape.as_list() for name in sorted(features)]
+            assert shapes == [[None, 3], [None, None], [None, None]]
+        assert tf.layers.dense(parsed["fixed"], 2).shape.as_list() == [None, 2]
+        assert records.shape.rank is None
+        assert tf.parse_example(records[:2], features)["fixed"].shape.as_list() == [None, 3]
+
+
+@check
 def a_resource_variable_is_a_variable():
     with tf.Graph().as_default():
         for resource in (False, True):
@@ -420,6 +441,52 @@ def one_keras_shares_layers_and_the_session():
         history = model.fit(np.ones((8, 4)), np.ones((8, 2)), verbose=0, epochs=2).history["loss"]
         assert history[1] < history[0] and K.get_session() is session
         assert issubclass(Dense, tf.keras.layers.Layer) and BatchNormalization is tf.keras.layers.BatchNormalization
+
+
+@check
+def callbacks_get_numbers_of_numpy_and_bars_show_metrics():
+    told = []
+
+    class Log(tf.keras.callbacks.Callback):
+        def on_batch_end(self, batch, logs=None):
+            told.append({name: type(value).__name__ for name, value in logs.items()})
+
+        def on_epoch_end(self, epoch, logs=None):
+            told.append({name: type(value).__name__ for name, value in logs.items()})
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.keras.backend.set_session(session)
+        model = tf.keras.models.Sequential([tf.keras.layers.Dense(1, input_shape=(4,))])
+        model.compile("sgd", "mse", metrics=["mae"])
+        batches = tf.data.Dataset.from_tensors((np.ones([2, 4], "f"), np.ones([2, 1], "f"))).repeat()
+        callbacks = [Log(), tf.keras.callbacks.ReduceLROnPlateau(monitor="loss")]
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown):
+            model.fit(batches, steps_per_epoch=2, callbacks=callbacks)
+            model.evaluate(batches, steps=3)
+            model.predict(np.ones([4, 4]), batch_size=2, verbose=1)
+            model.evaluate(np.ones([6, 4]), np.ones([6, 1]), verbose=0)
+    batch, epoch = told[0], told[-1]
+    assert batch == {"batch": "int", "size": "int", "loss": "float32", "mean_absolute_error": "float32"}, batch
+    assert (epoch["loss"], epoch["mean_absolute_error"]) == ("float64", "float32"), epoch
+    bars = [line for line in re.split("[\\r\\n]", shown.getvalue()) if "[%s]" % ("=" * 30) in line]
+    assert [bar.split()[0].strip("\b") for bar in bars] == ["2/2", "3/3", "4/4"], bars
+    names = [re.findall("- ([a-z_]+): ", bar) for bar in bars]
+    assert names == [["loss", "mean_absolute_error"]] * 2 + [[]], names
+
+
+@check
+def keras_has_the_packages_beside_it():
+    import keras_applications.mobilenet_v2
+    from keras_applications.imagenet_utils import _obtain_input_shape
+    from keras_preprocessing import image
+    from keras_preprocessing.sequence import pad_sequences
+    from tensorflow.python.keras.applications import imagenet_utils
+
+    wanted = {"default_size": 224, "min_size": 32, "data_format": "channels_last", "require_flatten": True}
+    assert _obtain_input_shape(None, **wanted) == (224, 224, 3)
+    assert callable(imagenet_utils.decode_predictions) and callable(keras_applications.mobilenet_v2.MobileNetV2)
+    assert image.ImageDataGenerator(rescale=0.5) and pad_sequences([[1], [2, 3]]).tolist() == [[0, 1], [2, 3]]
 
 
 @check

@@ -89,6 +89,16 @@ def test_arguments_by_position_and_attributes_of_later_libraries(tmp_path):
     assert done.stderr.count("Graph.node, which NetworkX 2.4 removed, is nodes here") == 1
 
 
+def test_labels_of_any_kind_are_averages():
+    said = []
+    label2rgb = libraries.takes_any_kind(lambda label, image=None, *, kind="overlay": (label, image, kind), said.append)
+    assert label2rgb(1, 2) == (1, 2, "overlay")
+    assert label2rgb(1, 2, kind="avg") == (1, 2, "avg")
+    assert said == []
+    assert label2rgb(1, 2, kind="mix") == (1, 2, "avg")
+    assert said == ["label2rgb(kind='mix'), which scikit-image 0.19 refuses, is kind='avg' here"]
+
+
 @pytest.fixture
 def weights(tmp_path):
     """A file of a dict of arrays, as VGG's weights are passed on."""

@@ -7,6 +7,10 @@
 TensorFlow 2 takes the batch size from x alone: (?, 4, 4, 5); it flips batches as well, so that an image of unknown rank
 stays unknown, which `tf.image.resize_images` then refuses. `scripts/compare_versions` finds such functions.
 
+    parse_example(serialized, ...), serialized: unknown -> (?, n) of a feature of length n
+
+TensorFlow 2 parses one record, and records of any shape, too.
+
 tf.nn.conv2d_transpose, conv1d_transpose and atrous_conv2d_transpose are made of that op, and so are gradients.
 """
 
@@ -26,6 +30,7 @@ OF_ONE_IMAGE = (
     *("flip_left_right", "flip_up_down", "random_flip_left_right", "random_flip_up_down", "rot90"),
     *("transpose", "transpose_image"),
 )
+OF_VECTORS = ("parse_example",)  # functions whose first argument, `serialized`, is a vector
 
 
 def install() -> None:
@@ -38,6 +43,10 @@ def install() -> None:
         for module in (tf_internals.python_module("ops.image_ops_impl"), tf.image):
             if hasattr(module, name):
                 _replace(module, name, _one_image)
+    for name in OF_VECTORS:
+        for module in (tf_internals.python_module("ops.parsing_ops"), tf, tf.io):
+            if hasattr(module, name):
+                _take_vectors(module, name)
 
 
 def _replace(module: Any, name: str, infer: Callable[[Any], Any]) -> None:
@@ -52,6 +61,23 @@ def _replace(module: Any, name: str, infer: Callable[[Any], Any]) -> None:
         if not tf.executing_eagerly() and tf.is_tensor(result):
             result.set_shape(infer(result))
         return result
+
+    vars(call)["infers_more"] = True
+    setattr(module, name, call)
+
+
+def _take_vectors(module: Any, name: str) -> None:
+    """Has a function take a tensor of unknown rank for a vector."""
+    function = getattr(module, name)
+    if hasattr(function, "infers_more"):
+        return
+
+    @functools.wraps(function)
+    def call(serialized: Any, *args: Any, **kwargs: Any) -> Any:
+        if not tf.executing_eagerly() and tf.is_tensor(serialized) and serialized.shape.rank is None:
+            serialized = tf.identity(serialized, "serialized")  # the given one stays as it is
+            serialized.set_shape([None])
+        return function(serialized, *args, **kwargs)
 
     vars(call)["infers_more"] = True
     setattr(module, name, call)

@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator, Mapping
 
 from npu_shim.compat import callers
 from npu_shim.compat.behaviour import arguments
-from npu_shim.compat.keras import keras_1
+from npu_shim.compat.keras import callback_logs, keras_1
 
 LOG = logging.getLogger("npu_shim")
 
@@ -166,6 +166,7 @@ def _let_scalars_pass(losses_utils: Any) -> None:
 
 # module of Keras, as in names.json -> what is done to it once it is loaded
 PATCHES: Mapping[str, Callable[[Any], None]] = {
+    "src.callbacks": callback_logs.install,
     "src.engine.base_layer": _layer,
     "src.engine.base_layer_v1": _layer_of_graphs,
     "src.engine.sequential": _sequential,

@@ -41,6 +41,13 @@ _SUBCLASSES = {
 }
 
 
+# the packages that TensorFlow 1.15 installed beside itself -> their modules, which lie in Keras
+_PARTS = {
+    "applications": ("imagenet_utils", "densenet", "inception_resnet_v2", "inception_v3", "mobilenet", "mobilenet_v2",
+                     "nasnet", "resnet", "resnet50", "resnet_v2", "vgg16", "vgg19", "xception"),
+    "preprocessing": ("image", "sequence", "text"),
+}  # fmt: skip
+
 # what TensorFlow's lazy loaders import `keras` for, each when it is first asked
 _LAZY = ("tf.keras.layers", "tf.layers.Dense", "tf.nn.rnn_cell.RNNCell", "tf.compat.v2.keras.layers")
 
@@ -57,8 +64,15 @@ def install() -> None:
     patches = {_full(name): patch for name, patch in keras_classes.PATCHES.items()}
     lost = _lost_names()
     missing.when_loaded(dict.fromkeys({*patches, *lost}, functools.partial(_patch_module, patches, lost)))
+    sys.meta_path.append(missing.Finder(_parts()))
     private: Any = sys.modules["tensorflow.python"]
     private.keras = importlib.import_module("tensorflow.python.keras")
+
+
+def _parts() -> dict[str, str]:
+    """{module of a package of `_PARTS`: where it is}."""
+    modules = {name: [name, *(name + "." + last for last in lasts)] for name, lasts in _PARTS.items()}
+    return {"keras_" + path: "tensorflow.python.keras." + path for paths in modules.values() for path in paths}
 
 
 def make_room() -> None:

@@ -86,6 +86,10 @@ NAMES = {
         "from_numpy_matrix": ("networkx.from_numpy_array", "NetworkX 3.0"),
         "to_numpy_matrix": (_LIBRARIES + "to_numpy_matrix", "NetworkX 3.0"),
     },
+    "skimage.color": {
+        "rgb2grey": ("skimage.color.rgb2gray", "scikit-image 0.19"),
+        "grey2rgb": ("skimage.color.gray2rgb", "scikit-image 0.19"),
+    },
     "skimage.measure": {
         "compare_ssim": ("skimage.metrics.structural_similarity", "scikit-image 0.18"),
         "compare_psnr": ("skimage.metrics.peak_signal_noise_ratio", "scikit-image 0.18"),
@@ -114,6 +118,7 @@ ATTRIBUTES = {"networkx.classes.graph": {"Graph.node": ("nodes", "NetworkX 2.4")
 FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "yaml": dict.fromkeys(("load", "load_all"), libraries.takes_a_loader),
     "absl.flags._argument_parser": {"EnumParser.__init__": libraries.takes_enum_words},
+    "skimage.color": {"label2rgb": libraries.takes_any_kind},
     "skimage.metrics": {"structural_similarity": libraries.takes_multichannel},
     "networkx": {"adjacency_matrix": libraries.gives_matrices},
     "librosa.filters": {"mel": libraries.takes_positions("sr", "n_fft", "n_mels", "fmin", "fmax", "htk", "norm")},

@@ -115,6 +115,20 @@ def takes_multichannel(similarity: Callable[..., Any], say: Callable[[str], None
     return similarity if "multichannel" in inspect.signature(similarity).parameters else with_multichannel
 
 
+def takes_any_kind(label2rgb: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
+    """Skimage's label2rgb, for which any kind but "overlay" meant "avg" until 0.18."""
+
+    @functools.wraps(label2rgb)
+    def of_kind(*args: Any, **kwargs: Any) -> Any:
+        kind = kwargs.get("kind", "overlay")
+        if kind not in ("overlay", "avg"):
+            say("label2rgb(kind=%r), which scikit-image 0.19 refuses, is kind='avg' here" % (kind,))
+            kwargs["kind"] = "avg"
+        return label2rgb(*args, **kwargs)
+
+    return of_kind
+
+
 def takes_bytes(fromstring: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """numpy.fromstring of raw bytes, as until NumPy 2.2: a copy of what numpy.frombuffer reads."""
     import numpy as np

@@ -1,0 +1,74 @@
+"""What Keras's callbacks are told, and what its progress bars show, as in TensorFlow 1.15: of models of graphs.
+
+    logs["loss"].item()      a number of NumPy, as the session gave it; Keras 2.15 hands out Python's
+    4/4 [====] - 0s 13ms/step - loss: 4.85      the model's metrics, and no other entry of the logs
+
+evaluate and predict print a bar too, with verbose=1.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+BATCH = ("batch", "size", "num_steps")  # what a bar that counts samples asks for
+
+
+def install(callbacks: Any) -> None:
+    """Changes the module of Keras that defines the callbacks."""
+    kind = callbacks.CallbackList
+    kind._process_logs = _as_they_are(kind._process_logs)
+    bar = callbacks.ProgbarLogger
+    bar.set_params = _keeping(bar.set_params)
+    bar._batch_update_progbar = _of_metrics(bar._batch_update_progbar, BATCH)
+    bar._finalize_progbar = _of_metrics(bar._finalize_progbar, ("size",))
+    callbacks.configure_callbacks = _with_bar(callbacks.configure_callbacks, bar)
+
+
+def _as_they_are(process: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(process)
+    def method(self: Any, logs: Any, is_batch_hook: bool = False) -> Any:
+        import tensorflow.compat.v1 as tf
+
+        return process(self, logs, is_batch_hook) if tf.executing_eagerly() or logs is None else logs
+
+    return method
+
+
+def _keeping(set_params: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(set_params)
+    def method(self: Any, params: Any) -> None:
+        self.params = params  # every other callback has them
+        set_params(self, params)
+
+    return method
+
+
+def _of_metrics(show: Callable[..., Any], counts: tuple[str, ...]) -> Callable[..., Any]:
+    """A method of the progress bar that takes (batch or logs, logs or counter), with the metrics alone."""
+
+    @functools.wraps(show)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        shown = self.params.get("metrics")
+        if shown is None:  # not of a model of graphs
+            return show(self, *args, **kwargs)
+        kept = {*shown, *(() if self.use_steps else counts)}
+        chosen = [_chosen(one, kept) for one in args]
+        return show(self, *chosen, **{name: _chosen(one, kept) for name, one in kwargs.items()})
+
+    return method
+
+
+def _chosen(logs: Any, kept: set[str]) -> Any:
+    return {name: value for name, value in logs.items() if name in kept} if isinstance(logs, dict) else logs
+
+
+def _with_bar(configure: Callable[..., Any], bar: Any) -> Callable[..., Any]:
+    @functools.wraps(configure)
+    def configure_callbacks(callbacks: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        is_new = not hasattr(callbacks, "set_model")  # no list of callbacks that `fit` has made
+        if is_new and kwargs.get("mode") in ("test", "predict") and kwargs.get("verbose") == 1:
+            callbacks = [*(callbacks or ()), bar(kwargs.get("count_mode", "steps"))]
+        return configure(callbacks, model, *args, **kwargs)
+
+    return configure_callbacks
