@@ -36,11 +36,12 @@ PREPARED = ("tensorflow", "tensorflow_core", "keras", "tf_keras", "tf_slim", "ho
 
 
 @contextlib.contextmanager
-def reached(before: Callable[[], None] | None) -> Iterator[None]:
+def reached(before: Callable[[], None] | None, first: Callable[[], None] | None = None) -> Iterator[None]:
     """Scope in which every Python program that is started begins as this one did.
 
     Args:
         before: called in each of them once TensorFlow is as the script will see it; it can be pickled.
+        first: called in each of them before anything else; it can be pickled.
 
     Raises:
         ConfigError: NPU_SHIM_CHILDREN is neither "on" nor "off".
@@ -52,7 +53,8 @@ def reached(before: Callable[[], None] | None) -> Iterator[None]:
         yield
         return
     folders = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder not in ("", FOLDER)]
-    ours = {VARIABLE: _this_python() + _text_of(before), "PYTHONPATH": os.pathsep.join([FOLDER, *folders])}
+    begins = _this_python() + "%s %s" % (_text_of(first), _text_of(before))
+    ours = {VARIABLE: begins, "PYTHONPATH": os.pathsep.join([FOLDER, *folders])}
     given = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
@@ -72,16 +74,26 @@ def _this_python() -> str:
     return "%s %d.%d " % (sys.prefix, *sys.version_info[:2])
 
 
-def _text_of(before: Callable[[], None] | None) -> str:
-    return base64.b64encode(pickle.dumps(before)).decode()
+def _text_of(function: Callable[[], None] | None) -> str:
+    return base64.b64encode(pickle.dumps(function)).decode()
+
+
+def _called(text: str) -> Callable[[], None] | None:
+    """The function that `_text_of` made a text of."""
+    function: Callable[[], None] | None = pickle.loads(base64.b64decode(text))
+    return function
 
 
 def begin() -> None:
     """Begins a process that a script started: removed names come back at once, the rest when they are imported."""
     if is_tool(program(_command())):
         return
+    first, before = os.environ[VARIABLE].split()[-2:]
+    at_once = _called(first)
+    if at_once is not None:
+        at_once()
     aliases.install()
-    sys.meta_path.insert(0, _Waiting(os.environ[VARIABLE].rpartition(" ")[2]))
+    sys.meta_path.insert(0, _Waiting(before))
 
 
 def forget() -> None:
@@ -142,7 +154,7 @@ class _Waiting(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         from npu_shim.compat.keras import one_keras
 
         forget()
-        spawn.start(pickle.loads(base64.b64decode(self._text)))
+        spawn.start(_called(self._text))
         one_keras.make_room()
         if fullname not in sys.modules:
             return importlib.util.find_spec(fullname)

@@ -19,7 +19,9 @@ STDIN = "-"
 _RUNNING = (__file__, runpy.__file__, "<frozen runpy>")
 
 
-def run(script: str, args: list[str], before: Callable[[], None] | None = None) -> int:
+def run(
+    script: str, args: list[str], before: Callable[[], None] | None = None, first: Callable[[], None] | None = None
+) -> int:
     """Runs a script and returns its exit status.
 
     The script is `__main__`; argv, sys.path[0], `__file__`, tracebacks, sys.excepthook and the status are as Python's
@@ -30,6 +32,7 @@ def run(script: str, args: list[str], before: Callable[[], None] | None = None) 
             with the module's name as the first of `args`.
         args: list of str, the script's arguments.
         before: called once TensorFlow is as the script will see it, also in processes that it starts; can be pickled.
+        first: called before anything else, also in processes that it starts; can be pickled.
 
     Raises:
         OSError: the script cannot be read.
@@ -37,6 +40,8 @@ def run(script: str, args: list[str], before: Callable[[], None] | None = None) 
         KeyboardInterrupt: the script let it through, and sys.excepthook has reported it: uncaught, it ends the process
             by the signal, as Python does.
     """
+    if first is not None:
+        first()
     module = script == "-m"
     packed = packed_main(script)
     source: Any = None if module or packed else _read(script)
@@ -51,7 +56,7 @@ def run(script: str, args: list[str], before: Callable[[], None] | None = None) 
     sys.path.insert(0, _path(script) if packed else _folder(script))
     one_keras.make_room()
     try:
-        with children.reached(before):
+        with children.reached(before, first):
             if module:
                 runpy.run_module(args[0], {"__builtins__": builtins}, "__main__", alter_sys=True)
             elif packed:

@@ -24,7 +24,9 @@ def is_script(path: str) -> bool:
     return os.path.isfile(path) and (path.endswith(ENDINGS) or bool(_interpreter(path)))
 
 
-def run(path: str, args: Sequence[str], before: Callable[[], None] | None = None) -> int:
+def run(
+    path: str, args: Sequence[str], before: Callable[[], None] | None = None, first: Callable[[], None] | None = None
+) -> int:
     """Runs a shell script and returns its exit status, 128 and the signal's number if one ended it.
 
     `python` and `python3` are this interpreter in it, and the Python programs that it starts see TensorFlow 1.
@@ -33,17 +35,20 @@ def run(path: str, args: Sequence[str], before: Callable[[], None] | None = None
         path: the script's.
         args: its arguments.
         before: called in each program once TensorFlow is as the program will see it; can be pickled.
+        first: called here, and in each program, before anything else; can be pickled.
 
     Raises:
         ConfigError: no shell is here, or NPU_SHIM_CHILDREN is off.
     """
     if os.environ.get(children.VARIABLE) == "off":
         raise ConfigError("'%s' is a shell script, whose programs %s=off leaves alone" % (path, children.VARIABLE))
+    if first is not None:
+        first()
     shell = _interpreter(path) or [shutil.which("bash") or shutil.which("sh") or ""]
     if not shell[0]:
         raise ConfigError("'%s' is a shell script, and neither bash nor sh is on the PATH" % path)
     folders = [os.path.dirname(os.path.abspath(sys.executable)), os.environ.get("PATH", os.defpath)]
-    with children.reached(before):
+    with children.reached(before, first):
         environment = dict(os.environ, PATH=os.pathsep.join(folders))
         with subprocess.Popen([*shell, path, *args], env=environment) as process, _forwarded_sigterm(process):
             status = process.wait()

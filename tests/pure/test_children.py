@@ -1,5 +1,6 @@
 """Which Python programs that a script starts are reached, and how; test_launcher.py has what they see then."""
 
+import functools
 import json
 import os
 import subprocess
@@ -90,3 +91,10 @@ def test_a_program_waits_for_tensorflow_and_keeps_the_sitecustomize_of_its_envir
         assert seen(PYTHONPATH=path, NPU_SHIM_CHILDREN=elsewhere) == [False, "of the environment", False, False]
         assert seen("-E")[0] is False
     assert seen()[0] is False
+
+
+def test_what_comes_first_comes_before_anything_else():
+    code = "import os; print(os.environ.get('FIRST'))"
+    with children.reached(None, functools.partial(exec, "import os; os.environ['FIRST'] = 'yes'")):
+        printed = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout
+    assert printed.decode().split() == ["yes"]

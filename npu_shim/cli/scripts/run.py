@@ -168,9 +168,8 @@ def _run(argv: list[str], begin: Callable[[], None]) -> int:
     from npu_shim.compat import launcher, shell
     from npu_shim.distributed.job import ranks
 
-    ranks.export()
     program = shell if shell.is_script(argv[0]) else launcher
-    status: int = program.run(argv[0], argv[1:], begin)
+    status: int = program.run(argv[0], argv[1:], begin, ranks.export)
     return status
 
 
