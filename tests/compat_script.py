@@ -476,6 +476,18 @@ def callbacks_get_numbers_of_numpy_and_bars_show_metrics():
 
 
 @check
+def a_function_of_a_loaded_layer_sees_the_backend():
+    space = {"K": tf.keras.backend}
+    exec("expand = lambda x: K.expand_dims(x, -1) + K.cast(array_ops.rank(x), 'float32')", space)
+    with tf.Graph().as_default():
+        space["array_ops"] = importlib.import_module("tensorflow.python.ops.array_ops")
+        layer = tf.keras.layers.Lambda(space["expand"])
+        layer(tf.zeros([2, 3]))
+        loaded = tf.keras.layers.Lambda.from_config(layer.get_config())
+        assert loaded(tf.zeros([2, 3])).shape.as_list() == [2, 3, 1]
+
+
+@check
 def keras_has_the_packages_beside_it():
     import keras_applications.mobilenet_v2
     from keras_applications.imagenet_utils import _obtain_input_shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import logging
 import re
@@ -11,6 +12,7 @@ from typing import Any, Callable, Iterator, Mapping
 from npu_shim.compat import callers
 from npu_shim.compat.behaviour import arguments
 from npu_shim.compat.keras import callback_logs, keras_1
+from npu_shim.rewriter import tf_internals
 
 LOG = logging.getLogger("npu_shim")
 
@@ -118,6 +120,17 @@ def _built_in(scope: str, cell: Any) -> Iterator[None]:
         object.__delattr__(cell, "build") if own is None else object.__setattr__(cell, "build", own)
 
 
+def _lambda(lambda_layer: Any) -> None:
+    """Loaded functions of Lambda layers see the names of this module: those of 1.15's `layers/core.py` are more."""
+    import tensorflow.compat.v1 as tf
+
+    homes = {name: "framework." + name for name in ("constant_op", "dtypes", "ops", "tensor_shape")}
+    homes.update({name: "ops." + name for name in ("array_ops", "math_ops", "nn", "standard_ops", "variable_scope")})
+    known = {name: tf_internals.python_module(path) for name, path in homes.items()}
+    for name, module in {**known, "K": tf.keras.backend, "backend": tf.keras.backend, "copy": copy}.items():
+        vars(lambda_layer).setdefault(name, module)
+
+
 def _repeat_vector(repeat_vector: Any) -> None:
     original = repeat_vector.RepeatVector.__init__
 
@@ -170,6 +183,7 @@ PATCHES: Mapping[str, Callable[[Any], None]] = {
     "src.engine.base_layer": _layer,
     "src.engine.base_layer_v1": _layer_of_graphs,
     "src.engine.sequential": _sequential,
+    "src.layers.core.lambda_layer": _lambda,
     "src.layers.reshaping.repeat_vector": _repeat_vector,
     "src.layers.rnn.base_rnn": _rnn,
     "src.layers.rnn.stacked_rnn_cells": _stacked_cells,

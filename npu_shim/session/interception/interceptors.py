@@ -24,6 +24,7 @@ _WATCHES = "_npu_shim_watches"  # attribute of a known session: list of the func
 _INNERMOST = "_npu_shim_innermost"  # attribute of a session: the function around each of TensorFlow's own runs of it
 _CLOSINGS = "_npu_shim_closings"  # attribute of a session: functions to call when it is closed
 _UNWATCHED = "_npu_shim_unwatched"  # attribute of a session: functions to call when a run begins that is not watched
+_RESULTS = "_npu_shim_results"  # attribute of a session: function to call with the results of a run
 _PARTIAL = "_npu_shim_partial"  # attribute of a session: function to call before a partial run is set up
 _originals = {}  # (class, name of a method) -> its own method, while replaced
 _on_adopt = []  # functions to call with a session at its first run
@@ -86,6 +87,17 @@ def at_unwatched(session: tf.Session, function: Callable[[str], Any]) -> None:
     install()
     vars(session).setdefault(_UNWATCHED, []).append(function)
     _to_tell.add(session)
+
+
+def at_results(session: tf.Session, function: Callable[[tf.Session, Any, Any], None] | None) -> None:
+    """Calls a function of (session, fetches, results) behind every run of a session, outside of what watches it.
+
+    Args:
+        session: tf.Session; nothing here holds a reference to it.
+        function: replaces the one before; None calls none.
+    """
+    install()
+    vars(session)[_RESULTS] = function
 
 
 def before_partial(session: tf.Session, function: Callable[[tf.Session, Any, Any], None]) -> None:
@@ -176,10 +188,19 @@ def _run_watched(session, once, *arguments):
     return once(*arguments)
 
 
+def _shown(session, fetches, results):
+    """Returns the results of a run, behind the function that looks at them."""
+    look = vars(session).get(_RESULTS)
+    if look is not None:
+        look(session, fetches, results)
+    return results
+
+
 def _run(original):
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
         with loader.interrupts():
-            return _run_watched(self, functools.partial(original, self), fetches, feed_dict, options, run_metadata)
+            once = functools.partial(original, self)
+            return _shown(self, fetches, _run_watched(self, once, fetches, feed_dict, options, run_metadata))
 
     return run
 
@@ -192,7 +213,7 @@ def _make_callable(original):
             if not _is_plain(self):  # as TensorFlow's own do where there is a feed_list
                 return self.run(fetches, dict(zip(feed_list or (), feeds)), **options)
             with loader.interrupts():
-                return plain(*feeds, **options)
+                return _shown(self, fetches, plain(*feeds, **options))
 
         return call
 
@@ -245,12 +266,13 @@ class _Callables:
         if self._options.tensor_connection:
             _tell_unwatched(self._session, "a run of connected tensors")
         if _is_plain(self._session):
-            return self.native(fetches, targets)(*feeds, **keywords)
+            return _shown(self._session, list(fetches), self.native(fetches, targets)(*feeds, **keywords))
         operations = [self._session.graph.get_operation_by_name(name) for name in targets]
         fed = dict(zip(self._options.feed, feeds))
         both = [list(fetches), operations]
         metadata = keywords.get("run_metadata")
-        return _run_watched(self._session, self._once, both, fed, self._options.run_options, metadata)[0]
+        results = _run_watched(self._session, self._once, both, fed, self._options.run_options, metadata)[0]
+        return _shown(self._session, list(fetches), results)
 
     def _once(self, fetches, feed_dict, options=None, run_metadata=None):
         handler = tf_internals.fetch_handler(self._session.graph, fetches)

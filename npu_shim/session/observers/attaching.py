@@ -13,7 +13,7 @@ from npu_shim.options.table import Option
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session import clusters
 from npu_shim.session.interception import interceptors
-from npu_shim.session.observers import calibration, dump, profiling, watching
+from npu_shim.session.observers import calibration, dump, lost_losses, profiling, watching
 
 LOG = logging.getLogger("npu_shim")
 
@@ -31,6 +31,7 @@ def attach(session: tf.Session, values: Mapping[str, Any]) -> None:
     for name in without_effect(values):
         _log_once(name)
     calibration.attach(session)
+    lost_losses.attach(session, values)
     if values.get(watching.KEY):
         watching.attach(session)
     if values.get("enable_dump") or values.get("enable_dump_debug"):

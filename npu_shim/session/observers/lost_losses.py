@@ -1,0 +1,82 @@
+"""Says once that a loss is not a number in a session that computes in float16, where float32 may well give one.
+
+A float16 result beyond 65504 is infinity, and infinity minus infinity is NaN: no loss scale helps in the forward pass.
+An Ascend 910 may saturate instead, so that a network which trains there shows NaN here. This looks at what the script
+fetches, adds nothing to a graph, and costs a look at each number.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Iterator, Mapping
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim.options.precision import SATURATE, policy_of
+from npu_shim.rewriter.tables.dtypes import FLOAT16
+from npu_shim.session import lines
+from npu_shim.session.interception import interceptors
+
+LOSS = re.compile("loss|cost", re.IGNORECASE)
+NO_LOSS = re.compile("loss_scale|L2Loss|norm|grad")  # may be infinite in a step that is skipped
+TEXT = (
+    "'%s' is %s in a session with float16. If it is a number in float32 (--precision-mode must_keep_origin_dtype), "
+    "values beyond 65504 have become infinite: --calibrate 1 says which ops to keep in float32; --set "
+    + SATURATE + "=true keeps them at 65504, as an Ascend 910 may"
+)  # fmt: skip
+
+
+def attach(session: tf.Session, values: Mapping[str, Any]) -> None:
+    """Has a session's results looked at if its options lower to float16 that does not saturate.
+
+    Args:
+        session: tf.Session.
+        values: dict of option values.
+    """
+    policy = policy_of(values)
+    if policy.changes and policy.low == FLOAT16 and not values.get(SATURATE):
+        interceptors.at_results(session, look)
+
+
+def look(session: tf.Session, fetches: Any, results: Any) -> None:
+    """Tells of the first loss among a run's results that is not finite; then it looks no more.
+
+    Args:
+        session: tf.Session, whose results these are.
+        fetches: as for Session.run.
+        results: what it returned.
+    """
+    if all(map(math.isfinite, _numbers(results))):
+        return
+    for fetch, result in _pairs(fetches, results):
+        name = str(getattr(fetch, "name", fetch))
+        if not all(map(math.isfinite, _numbers(result))) and LOSS.search(name) and not NO_LOSS.search(name):
+            interceptors.at_results(session, None)
+            lines.once(TEXT % (name, result))
+            return
+
+
+def _numbers(results: Any) -> Iterator[Any]:
+    """The floats of a structure of results."""
+    if isinstance(results, (np.floating, float)):
+        yield results
+    elif isinstance(results, dict):
+        for result in results.values():
+            yield from _numbers(result)
+    elif isinstance(results, (list, tuple)):
+        for result in results:
+            yield from _numbers(result)
+
+
+def _pairs(fetches: Any, results: Any) -> Iterator[tuple[Any, Any]]:
+    """Each fetch with its result."""
+    if isinstance(fetches, dict):
+        for key, fetch in fetches.items():
+            yield from _pairs(fetch, results[key])
+    elif isinstance(fetches, (list, tuple)):
+        for fetch, result in zip(fetches, results):
+            yield from _pairs(fetch, result)
+    else:
+        yield fetches, results
