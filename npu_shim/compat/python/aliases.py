@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 from npu_shim.compat import callers
 from npu_shim.compat.names import missing
-from npu_shim.compat.python import libraries
+from npu_shim.compat.python import libraries, old_protos
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 LOG = logging.getLogger("npu_shim")
@@ -162,6 +162,7 @@ def install() -> None:
     if switch == "off" or installed():
         return
     sys.meta_path.append(missing.Finder({name: target for name, (target, _) in MODULES.items()}, _report_use))
+    old_protos.install(_log)
     missing.when_loaded(dict.fromkeys({*NAMES, *METHODS, *ATTRIBUTES, *FUNCTIONS, *_packages()}, _patch_module))
 
 
