@@ -4,8 +4,7 @@
 
 Python imports a module `sitecustomize` before any program. Ours stands first on PYTHONPATH while the script runs, as
 ddtrace and OpenTelemetry reach what a program starts, and puts off all that costs time until TensorFlow is imported. A
-Python of another environment, or one that ignores PYTHONPATH (`python -I`, `-E`, `-S`), is left alone. So are TOOLS,
-and processes that multiprocessing spawns (spawn.py).
+Python of another environment, or one that ignores PYTHONPATH (`python -I`, `-E`, `-S`), is left alone. So are TOOLS.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ VARIABLE = "NPU_SHIM_CHILDREN"  # what a child begins with, behind the Python th
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "started")
 # programs that want the TensorFlow that is installed, or do all of this themselves
 TOOLS = re.compile(r"npu[-_]shim|tensorboard|pip[\d.]*|pytest")
-SPAWNED = "from multiprocessing"  # how the code begins that multiprocessing gives to `python -c`
 # what the launcher prepares before a script runs, and a script may import before it imports TensorFlow
 PREPARED = ("tensorflow", "tensorflow_core", "keras", "tf_keras", "tf_slim", "horovod")
 
@@ -131,7 +129,7 @@ def program(command: Sequence[str]) -> str:
 
 def is_tool(text: str) -> bool:
     """Whether a program, as `program` returns it, is no script of TensorFlow 1's time."""
-    if text.startswith(SPAWNED) or os.path.abspath(text).startswith(OURS + os.sep):
+    if os.path.abspath(text).startswith(OURS + os.sep):
         return True
     name = re.sub(r"\.(py|exe)$", "", os.path.basename(text)).split(".")[0]
     return TOOLS.fullmatch(name) is not None

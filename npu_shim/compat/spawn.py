@@ -12,6 +12,8 @@ from typing import Any, Callable
 from npu_shim.compat import tensorflow_v1
 from npu_shim.compat.python import aliases
 
+_is_started = False  # whether `start` has begun in this process
+
 
 def install(before: Callable[[], None] | None = None) -> None:
     """Installs everything in processes that are spawned from now on; a second call does nothing.
@@ -42,8 +44,10 @@ class _Installed:
 
 def start(before: Callable[[], None] | None = None) -> None:
     """Installs in a new process what the process that started it has; a second call does nothing."""
-    if getattr(multiprocessing.spawn.get_preparation_data, "installs_npu_shim", False):
+    global _is_started
+    if _is_started or getattr(multiprocessing.spawn.get_preparation_data, "installs_npu_shim", False):
         return
+    _is_started = True  # the import of TensorFlow comes here again
     tensorflow_v1.install()
     aliases.install()
     install(before)

@@ -26,9 +26,11 @@ COMMANDS = {
 TOOLS = [
     "npu_shim", "npu_shim.cli", "/venv/bin/npu-shim", "pip", "/venv/bin/pip3.11", "tensorboard.main", "bin/tensorboard",
     os.path.join(callers.OURS, "pjrt", "entry.py"),
+]  # fmt: skip
+SCRIPTS = [
+    "", "-", "train.py", "/home/pip/train.py", "import pip", "piper.py", "t2t_trainer", "pipeline", "npu.py",
     "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5)",
 ]  # fmt: skip
-SCRIPTS = ["", "-", "train.py", "/home/pip/train.py", "import pip", "piper.py", "t2t_trainer", "pipeline", "npu.py"]
 # what a process that a script has started knows of it
 SEEN = """
 import json, os, sys

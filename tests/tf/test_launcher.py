@@ -56,6 +56,20 @@ import os, subprocess, sys
 print("STARTED", subprocess.call("python child.py 2; exit $?", shell=True), sys.begun, flush=True)
 code = "import keras, tensorflow as tf; print('CODE', keras.models.Model is tf.keras.models.Model)"
 subprocess.call([sys.executable, "-c", code])
+subprocess.call([sys.executable, "late.py"])
+"""
+LATE = """
+import multiprocessing, sys
+def child(queue):
+    import tensorflow as tf
+    queue.put((hasattr(tf, "placeholder"), sys.begun))
+if __name__ == "__main__":  # TensorFlow is not here yet
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=child, args=(queue,))
+    process.start()
+    print("LATE", *queue.get(timeout=300), "tensorflow" in sys.modules, flush=True)
+    process.join()
 """
 CHILD = """
 import sys
@@ -117,6 +131,7 @@ def folder(tmp_path_factory):
     shutil.make_archive(str(root / "packed"), "zip", str(root / "packed"))
     (root / "spawn.py").write_text(SPAWN)
     (root / "starts.py").write_text(STARTS)
+    (root / "late.py").write_text(LATE)
     (root / "child.py").write_text(CHILD)
     (root / "interrupt.py").write_text(INTERRUPT)
     (root / "folder" / "link.py").symlink_to(root / "real" / "script.py")
@@ -171,4 +186,5 @@ def test_a_keras_of_the_scripts_own_goes_before_the_installed_one(ours):
 
 def test_programs_that_a_script_starts_see_tensorflow_1(ours):
     wanted = ["CHILD 1 1.0 __main__ yes", "CHILD 2 4.0 __main__ yes", "STARTED 4 yes", "CODE True"]
-    assert [line for line in ours["started"] if line.startswith(("CHILD", "STARTED", "CODE"))] == wanted
+    wanted.append("LATE True yes False")
+    assert [line for line in ours["started"] if line.startswith(("CHILD", "STARTED", "CODE", "LATE"))] == wanted
