@@ -466,11 +466,16 @@ def callbacks_get_numbers_of_numpy_and_bars_show_metrics():
             model.evaluate(batches, steps=3)
             model.predict(np.ones([4, 4]), batch_size=2, verbose=1)
             model.evaluate(np.ones([6, 4]), np.ones([6, 1]), verbose=0)
+            model.evaluate(np.ones([6, 4]), np.ones([6, 1]), verbose=2)
+            model.fit(batches, steps_per_epoch=2, epochs=2, verbose=2)
     batch, epoch = told[0], told[-1]
     assert batch == {"batch": "int", "size": "int", "loss": "float32", "mean_absolute_error": "float32"}, batch
     assert (epoch["loss"], epoch["mean_absolute_error"]) == ("float64", "float32"), epoch
     bars = [line for line in re.split("[\\r\\n]", shown.getvalue()) if "[%s]" % ("=" * 30) in line]
     assert [bar.split()[0].strip("\b") for bar in bars] == ["2/2", "3/3", "4/4"], bars
+    lines = re.findall("^([0-9]/[0-9]) - [0-9]+s - (.*)", shown.getvalue(), re.MULTILINE)
+    assert [first for first, _ in lines] == ["6/6", "2/2", "2/2"], shown.getvalue()
+    assert all(re.fullmatch("loss: [0-9.e-]+ - mean_absolute_error: [0-9.e-]+", rest) for _, rest in lines), lines
     names = [re.findall("- ([a-z_]+): ", bar) for bar in bars]
     assert names == [["loss", "mean_absolute_error"]] * 2 + [[]], names
 

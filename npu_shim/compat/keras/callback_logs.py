@@ -3,7 +3,7 @@
     logs["loss"].item()      a number of NumPy, as the session gave it; Keras 2.15 hands out Python's
     4/4 [====] - 0s 13ms/step - loss: 4.85      the model's metrics, and no other entry of the logs
 
-evaluate and predict print a bar too, with verbose=1.
+evaluate and predict print a bar too. A line of verbose=2 ends with the last metric.
 """
 
 from __future__ import annotations
@@ -23,6 +23,31 @@ def install(callbacks: Any) -> None:
     bar._batch_update_progbar = _of_metrics(bar._batch_update_progbar, BATCH)
     bar._finalize_progbar = _of_metrics(bar._finalize_progbar, ("size",))
     callbacks.configure_callbacks = _with_bar(callbacks.configure_callbacks, bar)
+
+
+def shorten_lines(generic_utils: Any) -> None:
+    """Changes the module of Keras that defines the bar: its lines of verbose=2 have no times behind the metrics."""
+    bar = generic_utils.Progbar
+    bar._time_at_epoch_end = _End()
+    update = bar.update
+
+    @functools.wraps(update)
+    def method(self: Any, current: Any, values: Any = None, finalize: Any = None) -> None:
+        update(self, current, values, finalize)
+        if self.verbose == 2 and (current >= self.target if finalize is None and self.target else finalize):
+            print()  # with the times the end of the line is gone
+
+    bar.update = method
+
+
+class _End:
+    """When an epoch has ended, which Keras prints if it is known."""
+
+    def __get__(self, bar: Any, owner: Any = None) -> Any:
+        return None if bar is None or bar.verbose == 2 else vars(bar).get("_time_at_epoch_end")
+
+    def __set__(self, bar: Any, value: Any) -> None:
+        vars(bar)["_time_at_epoch_end"] = value
 
 
 def _as_they_are(process: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,8 +92,21 @@ def _with_bar(configure: Callable[..., Any], bar: Any) -> Callable[..., Any]:
     @functools.wraps(configure)
     def configure_callbacks(callbacks: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         is_new = not hasattr(callbacks, "set_model")  # no list of callbacks that `fit` has made
-        if is_new and kwargs.get("mode") in ("test", "predict") and kwargs.get("verbose") == 1:
-            callbacks = [*(callbacks or ()), bar(kwargs.get("count_mode", "steps"))]
+        if is_new and kwargs.get("mode") in ("test", "predict") and kwargs.get("verbose"):
+            callbacks = [*(callbacks or ()), _counting(bar(kwargs.get("count_mode", "steps")))]
         return configure(callbacks, model, *args, **kwargs)
 
     return configure_callbacks
+
+
+def _counting(bar: Any) -> Any:
+    """Has a bar take the metrics of every batch, with verbose=2 too: nobody tells them at the end."""
+    show = bar._batch_update_progbar
+
+    def take(batch: int, logs: Any = None) -> None:
+        verbose, bar.verbose = bar.verbose, 1  # what is printed is decided by the verbosity that the line began with
+        show(batch, logs)
+        bar.verbose = verbose
+
+    bar._batch_update_progbar = take
+    return bar

@@ -155,6 +155,7 @@ def _affine_transform(image: Any) -> None:
 
 def _snake_case(generic_utils: Any) -> None:
     generic_utils.to_snake_case = to_snake_case
+    callback_logs.shorten_lines(generic_utils)
 
 
 def to_snake_case(name: str) -> str:
