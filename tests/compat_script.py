@@ -481,6 +481,18 @@ def callbacks_get_numbers_of_numpy_and_bars_show_metrics():
 
 
 @check
+def tensors_of_keras_have_their_shapes():
+    if tf.__version__.startswith("1."):
+        return  # there it is the Keras beside TensorFlow that has it
+    with tf.Graph().as_default():
+        x = tf.keras.layers.Input([4, None])
+        assert tf.keras.layers.Dense(2)(tf.keras.layers.Permute([2, 1])(x))._keras_shape == (None, None, 2)
+        assert x._keras_shape == (None, 4, None) and not hasattr(tf.zeros([2]), "_keras_shape")
+        x._keras_shape = (None, 4, 5)
+        assert x._keras_shape == (None, 4, 5) and x.shape.as_list() == [None, 4, None]
+
+
+@check
 def a_function_of_a_loaded_layer_sees_the_backend():
     space = {"K": tf.keras.backend}
     exec("expand = lambda x: K.expand_dims(x, -1) + K.cast(array_ops.rank(x), 'float32')", space)

@@ -17,6 +17,7 @@ from npu_shim.compat.names import names
 from npu_shim.rewriter import tf_internals
 
 LOG = logging.getLogger("npu_shim")
+KERAS_SHAPE = "_keras_shape"  # attribute of the tensors of Keras until 2.3, where it is no part of TensorFlow
 
 
 def _nothing() -> None:
@@ -58,8 +59,24 @@ def install() -> None:
     tf.compat.v2.Variable.initialized_value = initialized_value  # tf.Variable, for reference variables, has its own
     if not hasattr(tf.config, "experimental_list_devices"):
         tf.config.experimental_list_devices = experimental_list_devices
+    if not hasattr(tf.Tensor, KERAS_SHAPE):
+        setattr(tf.Tensor, KERAS_SHAPE, property(_keras_shape, _set_keras_shape))
     for path, fields in DATA_FIELDS.items():
         _keep_fields(path, fields)
+
+
+def _keras_shape(self: Any) -> tuple[int | None, ...] | None:
+    """The static shape of a tensor of Keras, as a tuple; other tensors have none (Keras 2.2)."""
+    if KERAS_SHAPE in vars(self):
+        shape: tuple[int | None, ...] = vars(self)[KERAS_SHAPE]
+        return shape
+    if not hasattr(self, "_keras_history"):
+        raise AttributeError("'Tensor' object has no attribute '%s'" % KERAS_SHAPE)
+    return None if self.shape.rank is None else tuple(self.shape.as_list())
+
+
+def _set_keras_shape(self: Any, shape: Any) -> None:
+    vars(self)[KERAS_SHAPE] = shape
 
 
 def experimental_run_v2(self: Any, fn: Any, args: Any = (), kwargs: Any = None) -> Any:

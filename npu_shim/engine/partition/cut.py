@@ -397,5 +397,6 @@ class _Cutting:
             node = self._nodes[name]
             elsewhere = self._places.get(name) in (Place.FEED, Place.MIDDLE) and name not in program.hosts
             if node.essential or (elsewhere and node.host):
-                raise _Refused("node '%s' (%s), which the session must run, waits for another part of the step" % (
-                    min(program.hosts | self._printed), node.op))  # fmt: skip
+                first = min(program.hosts | self._printed)
+                text = "node '%s' (%s), which the session must run, waits for another part of the step"
+                raise _Refused(text % (first, self._nodes[first].op))
