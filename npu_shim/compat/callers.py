@@ -6,6 +6,8 @@ import os
 import sys
 import types
 
+INSTALLED = frozenset(["site-packages", "dist-packages"])  # names of folders that packages are installed in
+_PYTHON = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -16,6 +18,12 @@ def message(problem: str) -> str:
         frame = frame.f_back
     where = "" if frame is None else " [%s, line %d]" % (frame.f_code.co_filename, frame.f_lineno)
     return "npu_shim: %s%s" % (problem, where)
+
+
+def is_script(frame: types.FrameType) -> bool:
+    """Whether a frame is of the user's own code: of no installed package, not Python's, not ours."""
+    file = frame.f_code.co_filename
+    return not (_ours(file) or file.startswith(_PYTHON) or INSTALLED.intersection(file.split(os.sep)))
 
 
 def _ours(file: str) -> bool:

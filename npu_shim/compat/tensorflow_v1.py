@@ -2,6 +2,8 @@
 
 Real subpackages (`tensorflow.python`, `tensorflow.core`, ...) import as usual; names of the v1 API import as modules
 too (`import tensorflow.keras.layers`). On TensorFlow 1 there is nothing to do.
+
+A script that asks for the version is told 1.15.0, whose API it has; installed libraries are told the real one.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from npu_shim.compat.names import core_alias, faces, moved, names
 from npu_shim.configs import extras
 
 V1 = "tensorflow.compat.v1"
+SCRIPTS_VERSION = "1.15.0"  # what scripts are told; CANN's TensorFlow 1 is this one
 
 
 def install() -> None:
@@ -77,17 +80,26 @@ def without_tensorflow(reason: ImportError) -> ImportError:
     )
 
 
+def _version(own: str) -> str:
+    """The version as the code that asks should see it: scripts test which API they find, libraries what they run on."""
+    return SCRIPTS_VERSION if callers.is_script(sys._getframe(2)) else own
+
+
 class Facade(types.ModuleType):
     """The module that `import tensorflow` gives: the v1 API first, the real package's submodules behind it."""
+
+    __version__ = property(lambda self: _version(self._real.__version__))
+    VERSION = property(lambda self: _version(self._real.__version__))
 
     def __init__(self, real: Any, v1: Any) -> None:
         super().__init__("tensorflow", real.__doc__)
         self.__dict__.update(
-            {name: getattr(real, name) for name in ("__file__", "__path__", "__spec__", "__loader__", "__version__")}
+            {name: getattr(real, name) for name in ("__file__", "__path__", "__spec__", "__loader__")}
         )
         self.__package__ = "tensorflow"
         self.__dict__["_real"] = real
         self.__dict__["_v1"] = v1
+        self.__dict__["version"] = _Versions(v1.version)
 
     def __getattr__(self, name):
         if name == "contrib":
@@ -105,6 +117,19 @@ class Facade(types.ModuleType):
 
     def __dir__(self):
         return sorted(set(dir(self._v1)) | {"core", "python"})
+
+
+class _Versions(types.ModuleType):
+    """`tf.version`."""
+
+    VERSION = property(lambda self: _version(self._real.VERSION))
+
+    def __init__(self, real: Any) -> None:
+        super().__init__(real.__name__, real.__doc__)
+        self.__dict__["_real"] = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
 
 class _V1Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -27,6 +27,7 @@ from npu_shim.compat.keras import keras_classes
 from npu_shim.compat.names import exports, missing, names
 from npu_shim.rewriter.errors import closest
 
+TF_KERAS = "2.2.4-tf"  # tf.keras.__version__ in TensorFlow 1.15
 # root -> what stays below it: what TensorFlow's own modules subclass, and what the faces look in
 ROOTS = {
     "tensorflow.python.keras": ("legacy_tf_layers", "layers.legacy_rnn", "optimizer_v2.legacy_learning_rate_decay"),
@@ -65,6 +66,8 @@ def install() -> None:
     lost = _lost_names()
     missing.when_loaded(dict.fromkeys({*patches, *lost}, functools.partial(_patch_module, patches, lost)))
     sys.meta_path.append(missing.Finder(_parts()))
+    public = importlib.import_module(_full("api"))
+    vars(public).setdefault("__version__", TF_KERAS)
     private: Any = sys.modules["tensorflow.python"]
     private.keras = importlib.import_module("tensorflow.python.keras")
 

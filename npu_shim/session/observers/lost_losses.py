@@ -14,7 +14,9 @@ from typing import Any, Iterator, Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.options import table
 from npu_shim.options.precision import SATURATE, policy_of
+from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.tables.dtypes import FLOAT16
 from npu_shim.session import lines
 from npu_shim.session.interception import interceptors
@@ -35,7 +37,10 @@ def attach(session: tf.Session, values: Mapping[str, Any]) -> None:
         session: tf.Session.
         values: dict of option values.
     """
-    policy = policy_of(values)
+    try:
+        policy = policy_of(table.validate(values))
+    except ConfigError:  # the session's first run says so
+        return
     if policy.changes and policy.low == FLOAT16 and not values.get(SATURATE):
         interceptors.at_results(session, look)
 
