@@ -482,6 +482,25 @@ def callbacks_get_numbers_of_numpy_and_bars_show_metrics():
 
 
 @check
+def floats_beyond_small_integers_wrap():
+    values = np.tile([295.84, -5.0, 70000.0, 7.9, -3e9], 64)
+    wanted = {"uint8": [39, 251, 112, 7, 0], "int8": [39, -5, 112, 7, 0]}
+    wanted.update({"uint16": [295, 65531, 4464, 7, 0], "int16": [295, -5, 4464, 7, 0]})
+    with tf.Graph().as_default(), tf.Session() as session:
+        for dtype in (tf.float32, tf.float64):
+            x = tf.placeholder(dtype, [None])
+            for name, row in sorted(wanted.items()):
+                y = tf.cast(x, name, name="y_" + name + dtype.name)
+                assert y.op.name == "y_" + name + dtype.name
+                assert session.run(y, {x: values}).tolist() == row * 64, name
+        sparse = tf.cast(tf.SparseTensor([[0]], [295.84], [2]), tf.uint8)
+        assert session.run(sparse.values).tolist() == [39]
+        assert session.run(tf.cast([1.5, 2.5], tf.uint8)).tolist() == [1, 2]
+        image = session.run(tf.image.convert_image_dtype(tf.constant([[[0.0, 0.5, 1.0]]]), tf.uint8))
+        assert image.tolist() == [[[0, 127, 255]]]
+
+
+@check
 def the_version_is_that_of_the_api():
     assert tf.__version__.startswith("1.15.") and tf.VERSION == tf.version.VERSION == tf.__version__
     assert tf.keras.__version__ == "2.2.4-tf" and tf.version.GRAPH_DEF_VERSION > 100 and tf.version.GIT_VERSION

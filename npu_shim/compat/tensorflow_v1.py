@@ -45,12 +45,13 @@ def install() -> None:
     sys.modules["tensorflow"] = Facade(real, v1)
     sys.meta_path.insert(0, _V1Modules(real))
     # they import TensorFlow
-    from npu_shim.compat.behaviour import arrays, dimensions, feature_columns, inferred, members, remapper
+    from npu_shim.compat.behaviour import arrays, casts, dimensions, feature_columns, inferred, members, remapper
 
     moved.install()
     dimensions.install()
     inferred.install()
     arrays.install()
+    casts.install()
     members.install()
     feature_columns.install()
     arguments.install(v1, arguments.TENSORFLOW)

@@ -1,18 +1,22 @@
 """The user's requests for single ops, which override lists and modes: dtypes by node name or by op type.
 
 If a request gives all inputs and outputs of a slot one dtype, the slot gets that dtype. Low inputs with float32 outputs
-mean rounded inputs and float32 arithmetic. A request that the op's type attributes cannot express is an error.
+mean rounded inputs and float32 arithmetic. A request that the op's type attributes cannot express is an error. So is
+one by name for a node that no mode may change; one by type leaves such a node as it is, with a warning.
 """
 
 from dataclasses import dataclass
-from typing import Mapping, Optional, Set, Tuple
+from typing import Dict, List, Mapping, Optional, Set, Tuple
 
 from ..errors import PlanError
+from ..graph.emulation import gives_rounded
 from ..graph.graph_view import Node
 from ..tables.dtypes import FLOAT32, FLOATS, LOW
 from ..tables.dtypes import name as dtype_name
+from .decisions import Reason
 
 Dtypes = Tuple[Optional[int], ...]
+Left = Dict[str, Tuple[Node, str, Reason]]  # name -> node that stays as it is, the source of its request, and why
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,10 @@ class Overrides:
     def of(self, node: Node) -> Optional[Override]:
         """The request for a node, or None."""
         return self.by_name.get(node.name) or self.by_op.get(node.op)
+
+    def is_of_type(self, node: Node) -> bool:
+        """Whether the request for a node is one for all nodes of its type."""
+        return node.name not in self.by_name and node.op in self.by_op
 
 
 NO_OVERRIDES = Overrides({}, {})
@@ -79,3 +87,39 @@ def asked_of_slot(override: Override, node: Node, k: int) -> Optional[Tuple[int,
 
 def _requested(dtypes: Dtypes, ports: Tuple[int, ...], k: int) -> Set[int]:
     return {dtype for dtype, slot in zip(dtypes, ports) if dtype is not None and slot == k}
+
+
+def require_none(overrides: Overrides, node: Node, reason: Reason, left: Left) -> None:
+    """Checks that no request would change a node that no mode may change; notes it in `left` if one of its type would.
+
+    Raises:
+        PlanError: a request for the node itself would; the error names its source, the node and the reason.
+    """
+    override = overrides.of(node)
+    if override is None or not any(_changes(override, node, k) for k in range(len(node.dtypes))):
+        return
+    if not overrides.is_of_type(node):
+        text = "%s: the dtypes of '%s' (op %s) cannot be changed: %s"
+        raise PlanError(text % (override.source, node.name, node.op, reason.value))
+    left[node.name] = node, override.source, reason
+
+
+def _changes(override: Override, node: Node, k: int) -> bool:
+    asked = asked_of_slot(override, node, k)
+    if asked is None or asked == (node.dtypes[k], False):
+        return False
+    return asked[0] != node.rounded or not gives_rounded(node, k)
+
+
+def warnings_of(left: Left) -> Tuple[str, ...]:
+    """One line for each request for a type, and each reason, about the nodes that it leaves as they are."""
+    groups: Dict[Tuple[str, str, str], List[str]] = {}
+    for name, (node, source, reason) in left.items():
+        groups.setdefault((source, node.op, reason.value), []).append(name)
+    lines = []
+    for (source, op, why), names in sorted(groups.items()):
+        who = "'%s' (op %s) stays" % (min(names), op) if len(names) == 1 else (
+            "'%s' and %d more (op %s) stay" % (min(names), len(names) - 1, op)
+        )  # fmt: skip
+        lines.append("%s: %s as written: %s" % (source, who, why))
+    return tuple(lines)

@@ -28,7 +28,7 @@ from .casts import INTEGERS, RENAMED, Decided, find_edits
 from .decisions import Plan, Reason
 from .grappler.plan import plan as by_neighbours
 from .loops import decide_tied, settle_ties
-from .overrides import NO_OVERRIDES, Override, Overrides, asked_of_slot
+from .overrides import NO_OVERRIDES, Override, Overrides, asked_of_slot, require_none, warnings_of
 from .placement import move_casts
 from .state import COMPUTED, LIKE, LOWERED, NEUTRAL, State, producer, set_meaning, strongest
 from .worklist import Worklist
@@ -65,7 +65,7 @@ def plan(
     if policy.gray is Action.KEEP and policy.unsupported is Action.KEEP:
         overrides = NO_OVERRIDES
     planned = RULES[table.rule](view, table, policy, kernels, overrides, facts)
-    return replace(planned, warnings=warnings, unmatched=unmatched)
+    return replace(planned, warnings=warnings + planned.warnings, unmatched=unmatched)
 
 
 def _by_producers(
@@ -95,7 +95,8 @@ def _by_producers(
         running = emulate(view, state.first, state.becomes, kernels, _fixed_nodes(state), state.consumers)
     decided = Decided(view, state.first, state.becomes, running, state.narrowed)
     edits = find_edits(decided, state.consumers, state.readings)
-    return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, running, edits)
+    told = warnings_of(state.left)
+    return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, running, edits, told)
 
 
 # the rules that an op table may ask for, see `op_table.OpTable.rule`
@@ -132,12 +133,14 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
     node = state.view.nodes[position]
     if node.op == "Sum" and _only_moves(state, rule, position, node):
         rule = _rule(state, node, _MOVES)
-    override = None if overrides is NO_OVERRIDES or _restores(state, node) else overrides.of(node)
+    if overrides is not NO_OVERRIDES and _restores(state, node):
+        overrides = NO_OVERRIDES
+    override = None if overrides is NO_OVERRIDES else overrides.of(node)
     if rule.entry is not None and rule.entry.role == "cast":
-        _require_no_override(override, node, Reason.CAST)
+        require_none(overrides, node, Reason.CAST, state.left)
         return _decide_cast(state, position, node, rule.entry)
     if override is not None and state.is_tied(position):
-        _require_no_override(override, node, Reason.TIED)
+        require_none(overrides, node, Reason.TIED, state.left)
     if position in state.tie_of:
         return decide_tied(state, position, node)
     pinned = rule.pinned or state.pins.get(position)
@@ -149,7 +152,7 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
         if node.op == "IdentityN" and state.policy.gray is Action.LOWER:
             wanted = _as_kept(state, node, rule, wanted)
     else:
-        _require_no_override(override, node, pinned)
+        require_none(overrides, node, pinned, state.left)
         wanted = [(dtype, pinned, -1) for dtype in node.dtypes]
     neutral = pinned in (Reason.SOURCE, Reason.FED) or state.constant[position]
     _record(state, rule, position, wanted, neutral)
@@ -346,19 +349,6 @@ def _dtypes_by_override(state: State, node: Node, rule: _Rule, override: Overrid
         dtypes = ", ".join(dtype_name(dtype) for dtype, _, _ in wanted)
         raise PlanError("%s: no kernel runs '%s' (op %s) in %s" % (override.source, node.name, node.op, dtypes))
     return wanted
-
-
-def _require_no_override(override: Optional[Override], node: Node, reason: Reason) -> None:
-    """Raises PlanError if an override would change a node that no mode may change."""
-    if override is None:
-        return
-    for k, was in enumerate(node.dtypes):
-        asked = asked_of_slot(override, node, k)
-        if asked is not None and asked != (was, False) and (asked[0] != node.rounded or not gives_rounded(node, k)):
-            raise PlanError(
-                "%s: the dtypes of '%s' (op %s) cannot be changed: %s"
-                % (override.source, node.name, node.op, reason.value)
-            )
 
 
 def _follow_producers(state: State, node: Node, inputs: Tuple[int, ...]) -> Wanted:

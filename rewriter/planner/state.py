@@ -15,6 +15,7 @@ from ..tables.policy import Action, PrecisionPolicy
 from .casts import Narrowed
 from .conditions import deciding
 from .decisions import Reason
+from .overrides import Left
 
 
 class Meaning(enum.IntEnum):
@@ -60,6 +61,7 @@ class State:
         self.pins = dict.fromkeys(already_rounded(view.nodes, kernels), Reason.ALREADY_ROUNDED)
         self.pins.update(find_pins(view, self.readings.late))
         self.narrowed: Dict[int, Narrowed] = {}  # node -> what its inputs are rounded to
+        self.left: Left = {}  # nodes that stay as they are against a request for their type
         self.round = 0
         self.since = [[UNKNOWN] * count for _ in Meaning]  # by meaning: first round that gave it
         ties = find_ties(view) if policy.gray is not Action.KEEP else ()

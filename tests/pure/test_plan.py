@@ -265,6 +265,17 @@ def test_overrides_that_cannot_be(name, override, message):
         plan(view, graphs.table(), MIX, graphs.kernels("Exp"), Overrides({name: override}, {}))
 
 
+def test_an_override_of_a_type_leaves_alone_what_cannot_be_changed():
+    view = graphs.parse("x:Placeholder a:MatMul(x,x) y:Placeholder b:MatMul(y,a)")
+    planned = plan(view, graphs.table(), MIX, graphs.kernels(), Overrides({}, {"Placeholder": custom([], [graphs.H])}))
+    assert graphs.shown(planned) == graphs.shown(plan(view, graphs.table(), MIX, graphs.kernels()))
+    assert planned.warnings == ("file line 1: 'x' and 1 more (op Placeholder) stay as written: " + Reason.SOURCE.value,)
+    asked = Overrides({}, {"Placeholder": custom([], [graphs.H]), "MatMul": custom([graphs.F, graphs.F], [graphs.F])})
+    mixed = plan(graphs.parse("x:Placeholder a:MatMul(x,x)"), graphs.table(), MIX, graphs.kernels(), asked, ("before",))
+    assert mixed.warnings == ("before", "file line 1: 'x' (op Placeholder) stays as written: " + Reason.SOURCE.value)
+    assert not mixed.changed
+
+
 @pytest.mark.parametrize(("dtype", "fails"), [(graphs.H, False), (graphs.F, False), (graphs.B, True)])
 def test_an_override_may_ask_for_what_an_earlier_rewrite_made_of_a_node(dtype, fails):
     view = graphs.parse("x:Placeholder a:MatMul@f[rounded](x,x)")
