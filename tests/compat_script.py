@@ -264,6 +264,9 @@ def records_of_unknown_rank_are_a_batch():
             assert shapes == [[None, 3], [None, None], [None, None]]
         assert tf.layers.dense(parsed["fixed"], 2).shape.as_list() == [None, 2]
         assert records.shape.rank is None
+        parts = {"a": tf.io.FixedLenSequenceFeature([], tf.float32)}
+        lists = tf.io.parse_sequence_example(records, sequence_features=parts)[1]
+        assert lists["a"].shape.as_list() == [None, None]
         assert tf.parse_example(records[:2], features)["fixed"].shape.as_list() == [None, 3]
 
 

@@ -112,7 +112,7 @@ class Facade(types.ModuleType):
             except AttributeError:
                 continue
         target = names.moved("tensorflow." + name)
-        if target:
+        if target and not target.startswith("!"):
             return names.load(target)
         raise AttributeError(callers.message(names.explain("tensorflow." + name)))
 

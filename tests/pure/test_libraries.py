@@ -91,12 +91,20 @@ def test_arguments_by_position_and_attributes_of_later_libraries(tmp_path):
 
 def test_labels_of_any_kind_are_averages():
     said = []
-    label2rgb = libraries.takes_any_kind(lambda label, image=None, *, kind="overlay": (label, image, kind), said.append)
-    assert label2rgb(1, 2) == (1, 2, "overlay")
-    assert label2rgb(1, 2, kind="avg") == (1, 2, "avg")
+
+
+    def today(label, image=None, colors=None, alpha=0.3, bg_label=0, *, kind="overlay"):
+        return label, image, bg_label, kind
+
+    label2rgb = libraries.takes_any_kind(today, said.append)
+    assert label2rgb(1, 2, None, 0.5, 3) == (1, 2, 3, "overlay")
+    assert label2rgb(1, 2, kind="avg", bg_label=0) == (1, 2, 0, "avg")
     assert said == []
-    assert label2rgb(1, 2, kind="mix") == (1, 2, "avg")
-    assert said == ["label2rgb(kind='mix'), which scikit-image 0.19 refuses, is kind='avg' here"]
+    assert label2rgb(1, 2, kind="mix") == (1, 2, -1, "avg")
+    assert said == [
+        "label2rgb(kind='mix'), which scikit-image 0.16 refuses, is kind='avg' here",
+        "label2rgb without bg_label, which is 0 since scikit-image 0.19, takes -1 here",
+    ]
 
 
 @pytest.fixture

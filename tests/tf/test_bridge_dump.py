@@ -165,6 +165,19 @@ def test_an_infinite_constant_is_no_overflow():
         assert dump.first_overflow(graph.get_operations(), arrays) is None
 
 
+def test_an_infinity_that_nobody_has_read_is_no_overflow():  # TensorFlow sums Square(x), which stays float32
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2], "x")
+        tf.reduce_sum(tf.multiply(x, x, name="square"), name="sum")
+        tf.tanh(tf.multiply(x, 2.0, name="double"), name="tanh")
+    operations, inf = graph.get_operations(), np.array([np.inf, 1.0])
+    arrays = {"x:0": np.array([300.0, 1.0]), "square:0": inf, "sum:0": np.float32(90001)}
+    assert dump.first_overflow(operations, arrays) is None
+    assert dump.first_overflow(operations, {**arrays, "sum:0": np.float32(np.inf)}).name == "square"
+    absorbed = {**arrays, "double:0": inf, "tanh:0": np.ones(2)}
+    assert dump.first_overflow(operations, absorbed).name == "double"
+
+
 def test_options_without_effect_are_logged_once(caplog):
     attaching._log_once.cache_clear()
     options = config(hcom_parallel=False, buffer_optimize="off_optimize", enable_dump=False, use_off_line=True)

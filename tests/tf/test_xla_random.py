@@ -58,6 +58,18 @@ def test_seeds_that_do_not_hold_are_named(log):
     assert "the seeds of random ops in loops and functions do not hold in a compiled step: 'random_uniform" in log.text
 
 
+def test_seeds_in_functions_that_the_step_does_not_call_hold(log):
+    with tf.Graph().as_default() as graph:
+        noisy = tf.data.Dataset.from_tensors(np.ones(4, "f")).map(lambda x: x + tf.random_uniform([4], seed=3))
+        rows = tf.data.make_one_shot_iterator(noisy).get_next()
+        x = tf.placeholder(tf.float32, [4])
+        loss = tf.reduce_sum(x * 2.0)
+    assert any("random_uniform" in node.name for f in graph.as_graph_def().library.function for node in f.node_def)
+    assert rows.shape == x.shape
+    assert npu_shim.compile_step(graph, loss)({x: np.ones(4)}) == 8
+    assert "seeds" not in log.text
+
+
 def test_what_xla_does_not_check_is_said_once_with_its_nodes(log):
     with tf.Graph().as_default() as graph:
         rows = tf.gather(tf.constant([1.0, 2.0]), tf.placeholder(tf.int32, [], "k"), name="rows")

@@ -30,7 +30,7 @@ OF_ONE_IMAGE = (
     *("flip_left_right", "flip_up_down", "random_flip_left_right", "random_flip_up_down", "rot90"),
     *("transpose", "transpose_image"),
 )
-OF_VECTORS = ("parse_example",)  # functions whose first argument, `serialized`, is a vector
+OF_VECTORS = ("parse_example", "parse_sequence_example")  # functions whose first argument, `serialized`, is a vector
 
 
 def install() -> None:

@@ -116,14 +116,17 @@ def takes_multichannel(similarity: Callable[..., Any], say: Callable[[str], None
 
 
 def takes_any_kind(label2rgb: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
-    """Skimage's label2rgb, for which any kind but "overlay" meant "avg" until 0.18."""
+    """Skimage's label2rgb: any kind but "overlay" meant "avg" until 0.15, and label 0 was no background until 0.18."""
 
     @functools.wraps(label2rgb)
     def of_kind(*args: Any, **kwargs: Any) -> Any:
         kind = kwargs.get("kind", "overlay")
         if kind not in ("overlay", "avg"):
-            say("label2rgb(kind=%r), which scikit-image 0.19 refuses, is kind='avg' here" % (kind,))
+            say("label2rgb(kind=%r), which scikit-image 0.16 refuses, is kind='avg' here" % (kind,))
             kwargs["kind"] = "avg"
+        if len(args) < 5 and "bg_label" not in kwargs:
+            say("label2rgb without bg_label, which is 0 since scikit-image 0.19, takes -1 here")
+            kwargs["bg_label"] = -1
         return label2rgb(*args, **kwargs)
 
     return of_kind

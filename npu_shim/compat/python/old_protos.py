@@ -14,11 +14,12 @@ from __future__ import annotations
 import ast
 import importlib.abc
 import importlib.machinery
+import re
 import sys
 from typing import Any, Callable, Iterator
 
 END = "_pb2"  # of the names of modules that protoc writes
-OLD = b"_descriptor.FileDescriptor("  # in their source; today's have descriptor_pool.Default().AddSerializedFile
+OLD = re.compile(rb"^DESCRIPTOR = _descriptor\.FileDescriptor\(", re.MULTILINE)  # today's have AddSerializedFile there
 KEPT = (ast.Import, ast.ImportFrom, ast.Try, ast.FunctionDef)  # what protoc writes for gRPC, and public imports
 REGISTERED = "_npu_shim_registered"  # name of `registered` in such a module
 
@@ -56,7 +57,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def _is_old(source: bytes) -> bool:
     """Whether a source is of an old protoc, and protobuf refuses it: its implementation in Python alone does not."""
-    if OLD not in source:
+    if not OLD.search(source):
         return False
     from google.protobuf import __version__
     from google.protobuf.internal import api_implementation

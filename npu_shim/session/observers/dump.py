@@ -13,6 +13,7 @@ Source: Ascend adapter of 2023-12 (r1.15), options of NpuOptimizer; the files ar
 
 from __future__ import annotations
 
+import collections
 import functools
 import hashlib
 import itertools
@@ -32,6 +33,10 @@ from npu_shim.rewriter.graph.walks import givers, reached
 from npu_shim.session.interception import interceptors
 
 LOG = logging.getLogger("npu_shim")
+# ops whose results are infinite or NaN wherever an input is
+HANDS_ON = frozenset(
+    ["Add", "AddN", "AddV2", "Cast", "Identity", "Mean", "Mul", "Neg", "Reshape", "Square", "Sub", "Sum"]
+)
 LONGEST_STEM = 160  # of a file's name, which may have 255 bytes
 _lock = threading.Lock()
 _numbers = {}  # real path of a dump_path -> numbers of graphs that this program has given there
@@ -212,17 +217,34 @@ def _summary(tensor, array):
 def first_overflow(operations: Iterable[tf.Operation], arrays: Mapping[str, Any]) -> tf.Operation | None:
     """Returns the first op with INF or NAN in an output and none in its inputs, or None.
 
+    An op is passed over if its readers are finite and could not be, had they read it: Grappler has given them another
+    form of it, Square for Mul, and only the dump has kept it.
+
     Args:
         operations: the ops that ran, in the order of the graph.
         arrays: dict of tensor name to numpy array, for the tensors whose values are known.
     """
     bad = {name for name, array in arrays.items() if not np.isfinite(np.asarray(array, np.float64)).all()}
+    if not bad:
+        return None
+    operations, readers = list(operations), collections.defaultdict(list)
+    for operation in operations:
+        for tensor in operation.inputs:
+            readers[tensor.name].append(operation)
+    finite = arrays.keys() - bad
     for operation in operations:
         # a constant may be infinite on purpose, as masks are
         from_itself = operation.type != "Const" and not any(tensor.name in bad for tensor in operation.inputs)
         if from_itself and any(tensor.name in bad for tensor in operation.outputs):
-            return operation
+            reading = [reader for tensor in operation.outputs for reader in readers[tensor.name]]
+            if not reading or not all(_cannot_have_read(reader, finite) for reader in reading):
+                return operation
     return None
+
+
+def _cannot_have_read(reader, finite):
+    """Whether a reader's outputs would be infinite or NaN, had it read what is so."""
+    return reader.type in HANDS_ON and all(output.name in finite for output in reader.outputs)
 
 
 def _report_overflow(folder, operations, arrays):

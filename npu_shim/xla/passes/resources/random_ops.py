@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.analysis import calls
 from npu_shim.rewriter.analysis.frames import frames
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.attributes import DType
@@ -187,7 +188,8 @@ def _warn_of_own_seeds(module):
 
 
 def _in_functions(module):
-    return [node for name in module.functions for node in module.functions[name]]
+    """The nodes of the functions that a step calls; the library may hold others, of data sets that a session runs."""
+    return [node for body in calls.callers_first(module.graph, lambda node: True) for node in body]
 
 
 def _named(names):
