@@ -64,6 +64,16 @@ def test_keras_is_looked_at(told):
     assert len([line for line in told if "saturate" in line]) == 1
 
 
+@pytest.mark.parametrize("way", ["run", "callable"])
+def test_a_run_that_tensorflow_ends_is_explained(told, way):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="mine"):
+        lost(LOW, "Mean", lambda session, loss: WAYS[way](session, tf.check_numerics(loss, "mine")))
+    assert [line for line in told if "ends a run" in line] == [lost_losses.ENDED_TEXT]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must feed a value"):
+        lost(LOW, way=lambda session, loss: session.run(loss))
+    assert len([line for line in told if "ends a run" in line]) == 1
+
+
 @pytest.mark.parametrize(
     ("parameters", "name"),
     [

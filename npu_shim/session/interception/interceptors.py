@@ -92,6 +92,8 @@ def at_unwatched(session: tf.Session, function: Callable[[str], Any]) -> None:
 def at_results(session: tf.Session, function: Callable[[tf.Session, Any, Any], None] | None) -> None:
     """Calls a function of (session, fetches, results) behind every run of a session, outside of what watches it.
 
+    Where TensorFlow ends a run with an error, the function gets the error for results.
+
     Args:
         session: tf.Session; nothing here holds a reference to it.
         function: replaces the one before; None calls none.
@@ -188,11 +190,17 @@ def _run_watched(session, once, *arguments):
     return once(*arguments)
 
 
-def _shown(session, fetches, results):
-    """Returns the results of a run, behind the function that looks at them."""
+def _shown(session, fetches, run):
+    """Returns the results of a run, behind the function that looks at them or at the error that ends it."""
     look = vars(session).get(_RESULTS)
-    if look is not None:
-        look(session, fetches, results)
+    if look is None:
+        return run()
+    try:
+        results = run()
+    except tf.errors.OpError as error:
+        look(session, fetches, error)
+        raise
+    look(session, fetches, results)
     return results
 
 
@@ -200,7 +208,8 @@ def _run(original):
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
         with loader.interrupts():
             once = functools.partial(original, self)
-            return _shown(self, fetches, _run_watched(self, once, fetches, feed_dict, options, run_metadata))
+            watched = functools.partial(_run_watched, self, once, fetches, feed_dict, options, run_metadata)
+            return _shown(self, fetches, watched)
 
     return run
 
@@ -212,8 +221,10 @@ def _make_callable(original):
         def call(*feeds, **options):
             if not _is_plain(self):  # as TensorFlow's own do where there is a feed_list
                 return self.run(fetches, dict(zip(feed_list or (), feeds)), **options)
+            if feed_list is not None:  # TensorFlow's own calls `run`
+                return plain(*feeds, **options)
             with loader.interrupts():
-                return _shown(self, fetches, plain(*feeds, **options))
+                return _shown(self, fetches, functools.partial(plain, *feeds, **options))
 
         return call
 
@@ -266,13 +277,15 @@ class _Callables:
         if self._options.tensor_connection:
             _tell_unwatched(self._session, "a run of connected tensors")
         if _is_plain(self._session):
-            return _shown(self._session, list(fetches), self.native(fetches, targets)(*feeds, **keywords))
+            native = self.native(fetches, targets)
+            return _shown(self._session, list(fetches), functools.partial(native, *feeds, **keywords))
         operations = [self._session.graph.get_operation_by_name(name) for name in targets]
         fed = dict(zip(self._options.feed, feeds))
         both = [list(fetches), operations]
         metadata = keywords.get("run_metadata")
-        results = _run_watched(self._session, self._once, both, fed, self._options.run_options, metadata)[0]
-        return _shown(self._session, list(fetches), results)
+        arguments = (both, fed, self._options.run_options, metadata)
+        watched = functools.partial(_run_watched, self._session, self._once, *arguments)
+        return _shown(self._session, both, watched)[0]
 
     def _once(self, fetches, feed_dict, options=None, run_metadata=None):
         handler = tf_internals.fetch_handler(self._session.graph, fetches)

@@ -1,4 +1,4 @@
-"""Says once that a loss is not a number in a session that computes in float16, where float32 may well give one.
+"""Says once that a loss is not a number in a session that computes in float16, or that TensorFlow ended a run for it.
 
 A float16 result beyond 65504 is infinity, and infinity minus infinity is NaN: no loss scale helps in the forward pass.
 An Ascend 910 may saturate instead, so that a network which trains there shows NaN here. This looks at what the script
@@ -23,10 +23,17 @@ from npu_shim.session.interception import interceptors
 
 LOSS = re.compile("loss|cost", re.IGNORECASE)
 NO_LOSS = re.compile("loss_scale|L2Loss|norm|grad")  # may be infinite in a step that is skipped
+# in errors of TensorFlow
+ENDED = re.compile(r"\b(nan|inf|infinite|infinity|not finite|not invertible)\b", re.IGNORECASE)
 TEXT = (
     "'%s' is %s in a session with float16. If it is a number in float32 (--precision-mode must_keep_origin_dtype), "
     "values beyond 65504 have become infinite: --calibrate 1 says which ops to keep in float32; --set "
     + SATURATE + "=true keeps them at 65504, as an Ascend 910 may"
+)  # fmt: skip
+ENDED_TEXT = (
+    "TensorFlow ends a run of a session with float16 for what is not finite. If it goes on in float32 "
+    "(--precision-mode must_keep_origin_dtype), values beyond 65504 have become infinite: --set "
+    + SATURATE + "=true keeps them at 65504, as an Ascend 910 may; bfloat16 has no such bound"
 )  # fmt: skip
 
 
@@ -51,8 +58,12 @@ def look(session: tf.Session, fetches: Any, results: Any) -> None:
     Args:
         session: tf.Session, whose results these are.
         fetches: as for Session.run.
-        results: what it returned.
+        results: what it returned, or the error that ended it.
     """
+    if isinstance(results, tf.errors.OpError):
+        if ENDED.search(results.message or ""):
+            lines.once(ENDED_TEXT)
+        return
     if all(map(math.isfinite, _numbers(results))):
         return
     for fetch, result in _pairs(fetches, results):
