@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from typing import Any, Callable, Iterator, Sequence
 
@@ -16,6 +17,7 @@ from npu_shim.compat import children
 from npu_shim.rewriter.errors import ConfigError
 
 ENDINGS = (".sh", ".bash")
+PYTHONS = ("python", "python3", "python3.5", "python3.6", "python3.7", "python3.7.5")  # by which 1.15's scripts call it
 SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
 
 
@@ -29,7 +31,8 @@ def run(
 ) -> int:
     """Runs a shell script and returns its exit status, 128 and the signal's number if one ended it.
 
-    `python` and `python3` are this interpreter in it, and the Python programs that it starts see TensorFlow 1.
+    PYTHONS are this interpreter in it, and the Python programs that it starts see TensorFlow 1, also where it sets
+    PYTHONPATH anew.
 
     Args:
         path: the script's.
@@ -47,12 +50,23 @@ def run(
     shell = _interpreter(path) or [shutil.which("bash") or shutil.which("sh") or ""]
     if not shell[0]:
         raise ConfigError("'%s' is a shell script, and neither bash nor sh is on the PATH" % path)
-    folders = [os.path.dirname(os.path.abspath(sys.executable)), os.environ.get("PATH", os.defpath)]
-    with children.reached(before, first):
-        environment = dict(os.environ, PATH=os.pathsep.join(folders))
+    with children.reached(before, first), tempfile.TemporaryDirectory(prefix="npu_shim_run_") as folder:
+        _write_pythons(folder)
+        environment = dict(os.environ, PATH=os.pathsep.join([folder, os.environ.get("PATH", os.defpath)]))
         with subprocess.Popen([*shell, path, *args], env=environment) as process, _forwarded_sigterm(process):
             status = process.wait()
     return status if status >= 0 else 128 - status
+
+
+def _write_pythons(folder: str) -> None:
+    """Writes the commands that stand for this interpreter; links would lose a virtual environment."""
+    path = '%s${PYTHONPATH:+":$PYTHONPATH"}' % shlex.quote(children.FOLDER)
+    lines = ["#!/bin/sh", "PYTHONPATH=%s exec %s \"$@\"" % (path, shlex.quote(os.path.abspath(sys.executable))), ""]
+    for name in PYTHONS:
+        command = os.path.join(folder, name)
+        with open(command, "w", encoding="utf-8") as f:
+            f.write("\n".join(lines))
+        os.chmod(command, 0o755)
 
 
 def _interpreter(path: str) -> list[str]:

@@ -53,18 +53,20 @@ def ran(*words, **settings):
 
 
 def test_it_runs_as_under_its_shell_with_this_python(tmp_path):
-    lines = ["set -e", 'echo "$# $2"', "for name in python python3; do command -v $name; done", "false", "echo never"]
-    done = ran(written(tmp_path, "train.sh", *lines), "a", "b c", PATH=os.defpath)
-    pythons = [os.path.join(os.path.dirname(sys.executable), name) for name in ("python", "python3")]
-    assert done.stdout.splitlines() == ["2 b c", *pythons]
+    asks = 'for name in python python3 python3.7 python3.7.5; do $name -c "import sys; print(sys.prefix)" "x y"; done'
+    done = ran(written(tmp_path, "train.sh", "set -e", 'echo "$# $2"', asks, "false", "echo never"), "a", "b c")
+    assert done.stdout.splitlines() == ["2 b c", *[sys.prefix] * 4]
     assert done.returncode == 1
     assert ran(written(tmp_path, "killed.sh", "kill -KILL $$")).returncode == 128 + signal.SIGKILL
 
 
 def test_its_programs_are_reached(tmp_path):
     code = "import sys; from npu_shim.compat import children; print(isinstance(sys.meta_path[0], children._Waiting))"
-    path = written(tmp_path, "train.sh", '%s -c "%s"' % (sys.executable, code))
-    assert ran(path).stdout.split() == ["True"]
+    (tmp_path / "own.py").write_text("value = 7\n")
+    anew = "python -c 'import own; print(own.value)'"
+    starts = ['%s -c "%s"' % (sys.executable, code), 'export PYTHONPATH="%s"' % tmp_path, 'python3 -c "%s"' % code]
+    done = ran(written(tmp_path, "train.sh", *starts, anew, "python -c 'import sys; sys.exit(3)'"))
+    assert (done.stdout.split(), done.returncode) == (["True", "True", "7"], 3)
 
 
 def test_a_scheduler_that_ends_it_ends_the_shell(tmp_path):

@@ -176,6 +176,17 @@ def test_the_automatic_loss_scale_of_a_step_is_found(scale):
         assert training.loss_scale(dump.upstream(graph, [other.op], ())) is None
 
 
+def test_ops_of_the_automatic_loss_scale_are_not_measured():
+    with tf.Graph().as_default(), tf.Session() as session:
+        automatic.install("auto")
+        train, names = build()
+        automatic.uninstall()
+        session.run(tf.global_variables_initializer())
+        ranges = npu_shim.calibrate(session, train, [feeds(0)], steps=1).ranges
+    assert set(names) < set(ranges)
+    assert [name for name in ranges if "npu_shim" in name] == []
+
+
 def test_gradients_of_a_conditional_are_not_measured(control_flow_of_version_1):
     """They have no control-flow context, and no value where the branch is not taken (BERT's dropout in a tf.cond)."""
     with tf.Graph().as_default() as graph:

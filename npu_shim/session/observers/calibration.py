@@ -30,7 +30,8 @@ from npu_shim.session.observers import dump, measures, ranges
 from npu_shim.session.observers.ranges import SUFFIX, Range
 
 SWITCH, FOLDER = "NPU_SHIM_CALIBRATE", "NPU_SHIM_CALIBRATION"
-SCOPE = "npu_shim_calibration"
+OURS = "npu_shim_"  # how the names of our own ops begin, of loss scales too: they are float32, whatever the mode
+SCOPE = OURS + "calibration"
 GROUP = 256  # tensors that a step measures, at most
 STEPS = 10  # that `calibrate` runs with one feed_dict
 MOST_WAITING = 1000  # steps whose measures are kept as they came, for it costs a step less than to add them up
@@ -132,7 +133,7 @@ class Group:
 def _is_measured(operation, tensor):
     # constants and feeds are the script's own; what a variable holds counts where it is read
     own = operation.type in ("Const", "Placeholder", "PlaceholderWithDefault", "VariableV2", "Variable")
-    return tensor.dtype in (tf.float16, tf.bfloat16, tf.float32) and not own and not tensor.op.name.startswith(SCOPE)
+    return tensor.dtype in (tf.float16, tf.bfloat16, tf.float32) and not own and not tensor.op.name.startswith(OURS)
 
 
 def _can_be_fetched(tensor, graph):
