@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import io
 import json
+import os
 import re
 import sys
 import traceback
@@ -472,16 +473,25 @@ def callbacks_get_numbers_of_numpy_and_bars_show_metrics():
             model.evaluate(np.ones([6, 4]), np.ones([6, 1]), verbose=0)
             model.evaluate(np.ones([6, 4]), np.ones([6, 1]), verbose=2)
             model.fit(batches, steps_per_epoch=2, epochs=2, verbose=2)
+            model.predict_generator((np.ones([2, 4]) for _ in range(3)), 3, verbose=1)
+            stopping = tf.keras.callbacks.EarlyStopping("loss", min_delta=99, patience=0, verbose=1)
+            table = tf.keras.callbacks.CSVLogger("epochs.csv")
+            model.fit(batches, steps_per_epoch=2, epochs=9, verbose=0, callbacks=[stopping, table])
+    with open("epochs.csv") as file:
+        assert file.read().splitlines()[0] == "epoch,loss,mean_absolute_error"
+    os.remove("epochs.csv")
+    assert "\nEpoch 00002: early stopping\n" in shown.getvalue()
+    assert "2/4 [====" in shown.getvalue()  # of predict: rows are counted
     batch, epoch = told[0], told[-1]
     assert batch == {"batch": "int", "size": "int", "loss": "float32", "mean_absolute_error": "float32"}, batch
     assert (epoch["loss"], epoch["mean_absolute_error"]) == ("float64", "float32"), epoch
     bars = [line for line in re.split("[\\r\\n]", shown.getvalue()) if "[%s]" % ("=" * 30) in line]
-    assert [bar.split()[0].strip("\b") for bar in bars] == ["2/2", "3/3", "4/4"], bars
+    assert [bar.split()[0].strip("\b") for bar in bars] == ["2/2", "3/3", "4/4", "3/3"], bars
     lines = re.findall("^([0-9]/[0-9]) - [0-9]+s - (.*)", shown.getvalue(), re.MULTILINE)
     assert [first for first, _ in lines] == ["6/6", "2/2", "2/2"], shown.getvalue()
     assert all(re.fullmatch("loss: [0-9.e-]+ - mean_absolute_error: [0-9.e-]+", rest) for _, rest in lines), lines
     names = [re.findall("- ([a-z_]+): ", bar) for bar in bars]
-    assert names == [["loss", "mean_absolute_error"]] * 2 + [[]], names
+    assert names == [["loss", "mean_absolute_error"]] * 2 + [[]] * 2, names
 
 
 @check
@@ -507,6 +517,9 @@ def floats_beyond_small_integers_wrap():
 def the_version_is_that_of_the_api():
     assert tf.__version__.startswith("1.15.") and tf.VERSION == tf.version.VERSION == tf.__version__
     assert tf.keras.__version__ == "2.2.4-tf" and tf.version.GRAPH_DEF_VERSION > 100 and tf.version.GIT_VERSION
+    real, tf.__version__ = tf.__version__, "1.14.0"  # as unittest.mock does
+    assert tf.__version__ == "1.14.0"
+    tf.__version__ = real
     if not ON_1:  # a library that is installed sees what it runs on
         asks = compile("told = tf.__version__, tf.VERSION, tf.version.VERSION", "/venv/site-packages/lib.py", "exec")
         space = {"tf": tf}

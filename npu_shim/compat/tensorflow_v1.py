@@ -89,7 +89,11 @@ def _version(own: str) -> str:
 class Facade(types.ModuleType):
     """The module that `import tensorflow` gives: the v1 API first, the real package's submodules behind it."""
 
-    __version__ = property(lambda self: _version(self._real.__version__))
+    __version__ = property(
+        lambda self: vars(self).get("_given_version") or _version(self._real.__version__),
+        # a mock sets it, and sets it back to what it was told
+        lambda self, given: vars(self).update(_given_version=None if given == SCRIPTS_VERSION else given),
+    )
     VERSION = property(lambda self: _version(self._real.__version__))
 
     def __init__(self, real: Any, v1: Any) -> None:

@@ -9,6 +9,7 @@ evaluate and predict print a bar too. A line of verbose=2 ends with the last met
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any, Callable
 
 BATCH = ("batch", "size", "num_steps")  # what a bar that counts samples asks for
@@ -23,6 +24,34 @@ def install(callbacks: Any) -> None:
     bar._batch_update_progbar = _of_metrics(bar._batch_update_progbar, BATCH)
     bar._finalize_progbar = _of_metrics(bar._finalize_progbar, ("size",))
     callbacks.configure_callbacks = _with_bar(callbacks.configure_callbacks, bar)
+    callbacks.CSVLogger.on_epoch_end = _of_these_columns(callbacks.CSVLogger.on_epoch_end)
+    callbacks.io_utils = _Lines(callbacks.io_utils)
+
+
+class _Lines:
+    """`io_utils` as the callbacks see it: epochs in their lines have five digits, for which scripts look in logs."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def print_msg(self, message: str, line_break: bool = True) -> None:
+        """Prints a line: "Epoch 00002: early stopping"."""
+        text = re.sub(r"^(\s*Epoch )(\d+):", lambda found: "%s%05d:" % (found.group(1), int(found.group(2))), message)
+        self._own.print_msg(text.replace("LearningRateScheduler setting", "LearningRateScheduler reducing"), line_break)
+
+
+def _of_these_columns(on_epoch_end: Callable[..., Any]) -> Callable[..., Any]:
+    """A table has the columns of its first row; Keras adds those of a validation that there may never be."""
+
+    @functools.wraps(on_epoch_end)
+    def method(self: Any, epoch: int, logs: Any = None) -> None:
+        self.keys = self.keys or sorted(logs or {})
+        on_epoch_end(self, epoch, logs)
+
+    return method
 
 
 def shorten_lines(generic_utils: Any) -> None:
@@ -100,7 +129,7 @@ def _with_bar(configure: Callable[..., Any], bar: Any) -> Callable[..., Any]:
 
 
 def _counting(bar: Any) -> Any:
-    """Has a bar take the metrics of every batch, with verbose=2 too: nobody tells them at the end."""
+    """Has a bar take the metrics of every batch, with verbose=2 too, as nobody tells them at the end, and count all."""
     show = bar._batch_update_progbar
 
     def take(batch: int, logs: Any = None) -> None:
@@ -108,5 +137,9 @@ def _counting(bar: Any) -> Any:
         show(batch, logs)
         bar.verbose = verbose
 
+    def predicted(batch: int, logs: Any = None) -> None:  # Keras withholds the number of rows, with the predictions
+        take(batch, {name: value for name, value in (logs or {}).items() if name in BATCH})
+
     bar._batch_update_progbar = take
+    bar.on_predict_batch_end = predicted
     return bar
