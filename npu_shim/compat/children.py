@@ -156,10 +156,14 @@ class _Waiting(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         one_keras.make_room()
         if fullname not in sys.modules:
             return importlib.util.find_spec(fullname)
-        spec = importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-        spec.loader_state = sys.modules.pop(fullname)  # else it would be loaded again, by its own spec
+        module = sys.modules[fullname]
+        own = module.__spec__  # by which the import system would load it again
+        spec = module.__spec__ = importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        spec.loader_state = module, own
         return spec
 
     def exec_module(self, module: Any) -> None:
         """Puts what is loaded where the import system looks for the module after this call."""
-        sys.modules[module.__spec__.name] = module.__spec__.loader_state
+        loaded, own = module.__spec__.loader_state
+        loaded.__spec__ = own
+        sys.modules[own.name] = loaded
