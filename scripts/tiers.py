@@ -24,7 +24,7 @@ AS_THE_REFERENCE = (
     "cost_on_cards", "engine_guards", "engine_host_ops", "engine_lengths", "engine_loops", "engine_models",
     "engine_worker", "export", "horovod", "horovod_estimator", "ir_graphs", "iterations", "learning_rates",
     "list_sizes", "loss_scale_checkpoint", "loss_scale_golden", "loss_scale_in_functions", "loss_scale_regressions",
-    "loss_scale_safety", "loss_scale_windows", "reference_calls", "reference_reads", "saturation",
+    "loss_scale_safety", "loss_scale_windows", "own_updates", "reference_calls", "reference_reads", "saturation",
     "scopes_around_calls", "step_passes", "untaken_options", "xla_attention", "xla_conditionals", "xla_cpu_kernels",
     "xla_fetches", "xla_loops", "xla_legalize_bodies", "xla_legalize_ctc", "xla_legalize_lstm", "xla_legalize_steps",
     "xla_legalize_updates", "xla_legalize_values", "xla_dynamic_shapes", "xla_open_bodies", "xla_references",

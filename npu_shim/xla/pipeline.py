@@ -31,6 +31,7 @@ from npu_shim.xla.passes.resources import (
     dynamic_stitch,
     fetched,
     host_reports,
+    own_updates,
     random_ops,
     references,
     slice_writes,
@@ -132,6 +133,12 @@ RESOURCES = Pipeline(
             branch_reads.hoist,
             "while reads of resource variables are the script's own: those that the next pass makes stay in place",
             needs_ops=frozenset(["Switch"]),
+        ),
+        Pass(
+            "order-own-updates",
+            own_updates.sequence,
+            "before the conversion of variables, which gives what waits for a write a read of its own",
+            needs_ops=own_updates.ASSIGNS,
         ),
         Pass(
             "reference-to-resource",

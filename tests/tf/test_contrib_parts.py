@@ -47,6 +47,24 @@ def test_scipy_minimizes_over_a_session(resource):
                 contrib.opt.ScipyOptimizerInterface(loss, **refused).minimize(session, {factor: 1.0})
 
 
+def test_decoders_of_legacy_seq2seq_take_what_scripts_give():
+    legacy = contrib.legacy_seq2seq
+    with tf.Graph().as_default(), tf.Session() as session:
+        first, states, cell = tf.ones([2, 5]), tf.ones([2, 7, 6]), tf.nn.rnn_cell.LSTMCell(4)
+        start = cell.zero_state(2, tf.float32)
+        outputs, _ = legacy.attention_decoder(  # the inputs that loop_function replaces may be None
+            [first, None, None], start, states, cell, loop_function=lambda prev, step: tf.concat([prev, prev[:, :1]], 1)
+        )
+        session.run(tf.global_variables_initializer())
+        assert [output.shape for output in session.run(outputs)] == [(2, 4)] * 3
+        logits, labels, weights = [tf.ones([2, 5])] * 3, [tf.one_hot([1, 2], 5)] * 3, [tf.ones([2])] * 3
+        dense = legacy.sequence_loss(  # a loss of the script's own gets its labels as they are
+            logits, labels, weights, softmax_loss_function=tf.nn.softmax_cross_entropy_with_logits
+        )
+        sparse = legacy.sequence_loss(logits, [tf.constant([[1], [2]])] * 3, weights)
+        np.testing.assert_allclose(session.run([dense, sparse]), [np.log(5)] * 2, rtol=1e-6)
+
+
 def test_an_old_table_is_filled_by_its_init():
     with tf.Graph().as_default(), tf.Session() as session:
         content = contrib.lookup.KeyValueTensorInitializer(tf.constant(["a", "b"]), tf.constant([3, 4], tf.int64))

@@ -116,12 +116,12 @@ def attention_decoder(
         for step, given in enumerate(decoder_inputs):
             if step:
                 tf.get_variable_scope().reuse_variables()
+            if loop_function is not None and outputs:
+                with tf.variable_scope("loop_function", reuse=True):
+                    given = loop_function(outputs[-1], step)  # what it replaces may be None
             depth = given.shape.with_rank(2).as_list()[1]
             if depth is None:
                 raise ValueError("Could not infer input size from input: %s" % given.name)
-            if loop_function is not None and outputs:
-                with tf.variable_scope("loop_function", reuse=True):
-                    given = loop_function(outputs[-1], step)
             output, state = cell(linear([given, *attentions], depth), state)
             with tf.variable_scope(
                 tf.get_variable_scope(), reuse=True if not step and initial_state_attention else None
@@ -179,7 +179,7 @@ def sequence_loss_by_example(
         targets: list of int [batch].
         weights: list of float [batch].
         average_across_timesteps: whether to divide by the sum of the weights.
-        softmax_loss_function: optional, (labels=, logits=) -> loss.
+        softmax_loss_function: optional, (labels=, logits=) -> loss; its labels may have any shape.
         name: the name scope.
 
     Returns:
@@ -193,12 +193,16 @@ def sequence_loss_by_example(
             "Lengths of logits, weights, and targets must be the same %d, %d, %d."
             % (len(logits), len(weights), len(targets))
         )
-    loss = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
+    loss = softmax_loss_function or _sparse_loss
     with tf.name_scope(name, "sequence_loss_by_example", [*logits, *targets, *weights]):
         total = tf.add_n([
-            loss(labels=tf.reshape(t, [-1]), logits=x) * w for x, t, w in zip(logits, targets, weights)
+            loss(labels=t, logits=x) * w for x, t, w in zip(logits, targets, weights)
         ])  # fmt: skip
         return total / (tf.add_n(list(weights)) + 1e-12) if average_across_timesteps else total
+
+
+def _sparse_loss(labels: Any, logits: Any) -> Any:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(labels, [-1]), logits=logits)
 
 
 def sequence_loss(
