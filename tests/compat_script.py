@@ -562,6 +562,9 @@ def keras_has_the_packages_beside_it():
     wanted = {"default_size": 224, "min_size": 32, "data_format": "channels_last", "require_flatten": True}
     assert _obtain_input_shape(None, **wanted) == (224, 224, 3)
     assert callable(imagenet_utils.decode_predictions) and callable(keras_applications.mobilenet_v2.MobileNetV2)
+    for vgg in (tf.keras.applications.vgg16, tf.keras.applications.vgg19):
+        scaled = vgg.preprocess_input(np.array([[[0.0, 127.5, 255.0]]]), mode="tf", backend=tf.keras.backend)
+        assert scaled.tolist() == [[[-1.0, 0.0, 1.0]]]
     assert image.ImageDataGenerator(rescale=0.5) and pad_sequences([[1], [2, 3]]).tolist() == [[0, 1], [2, 3]]
 
 

@@ -15,6 +15,10 @@ from npu_shim.compat.keras import callback_logs, keras_1
 from npu_shim.rewriter import tf_internals
 
 LOG = logging.getLogger("npu_shim")
+APPLICATIONS = (
+    *("densenet", "imagenet_utils", "inception_resnet_v2", "inception_v3", "mobilenet", "mobilenet_v2", "nasnet"),
+    *("resnet", "resnet50", "resnet_v2", "vgg16", "vgg19", "xception"),
+)  # modules that TensorFlow 1.15 has in the package keras_applications too
 
 
 class _InnerLayers:
@@ -153,6 +157,25 @@ def _affine_transform(image: Any) -> None:
     image.apply_affine_transform = apply_affine_transform
 
 
+def _preprocessing(module: Any) -> None:
+    """Lets an application's `preprocess_input` take a backend, and VGG's a mode, as that of keras_applications did."""
+    original = module.preprocess_input
+    if hasattr(original, "takes_modules"):
+        return
+
+    @functools.wraps(original)
+    def preprocess_input(x: Any, data_format: Any = None, **given: Any) -> Any:
+        kept = {name: value for name, value in given.items() if name not in ("backend", "layers", "models", "utils")}
+        if "mode" in kept and module.__name__.endswith(("vgg16", "vgg19")):
+            import tensorflow.compat.v1 as tf
+
+            return tf.keras.applications.imagenet_utils.preprocess_input(x, data_format, **kept)
+        return original(x, data_format, **kept)
+
+    vars(preprocess_input)["takes_modules"] = True
+    module.preprocess_input = preprocess_input
+
+
 def _snake_case(generic_utils: Any) -> None:
     generic_utils.to_snake_case = to_snake_case
     callback_logs.shorten_lines(generic_utils)
@@ -195,6 +218,7 @@ PATCHES: Mapping[str, Callable[[Any], None]] = {
     "api.losses": lambda losses: arguments.install(losses, arguments.LOSSES),
     "api.preprocessing.image": _affine_transform,
     "api.preprocessing.text": lambda text: arguments.install(text, arguments.TEXT),
+    **{root + ".applications." + name: _preprocessing for root in ("src", "api") for name in APPLICATIONS},
     "src.engine.training": keras_1.rename_of_models,
     "src.engine.training_v1": keras_1.rename_of_methods,
     "src.engine.functional": keras_1.rename_of_functional,

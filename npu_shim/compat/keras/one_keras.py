@@ -44,10 +44,9 @@ _SUBCLASSES = {
 
 # the packages that TensorFlow 1.15 installed beside itself -> their modules, which lie in Keras
 _PARTS = {
-    "applications": ("imagenet_utils", "densenet", "inception_resnet_v2", "inception_v3", "mobilenet", "mobilenet_v2",
-                     "nasnet", "resnet", "resnet50", "resnet_v2", "vgg16", "vgg19", "xception"),
+    "applications": keras_classes.APPLICATIONS,
     "preprocessing": ("image", "sequence", "text"),
-}  # fmt: skip
+}
 
 # what TensorFlow's lazy loaders import `keras` for, each when it is first asked
 _LAZY = ("tf.keras.layers", "tf.layers.Dense", "tf.nn.rnn_cell.RNNCell", "tf.compat.v2.keras.layers")
