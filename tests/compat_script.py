@@ -535,6 +535,19 @@ def tensors_of_keras_have_their_shapes():
         x = tf.keras.layers.Input([4, None])
         assert tf.keras.layers.Dense(2)(tf.keras.layers.Permute([2, 1])(x))._keras_shape == (None, None, 2)
         assert x._keras_shape == (None, 4, None) and not hasattr(tf.zeros([2]), "_keras_shape")
+
+        class Weighted(tf.keras.layers.Layer):
+            def build(self, shape):
+                self.kernel = self.add_weight("kernel", [int(shape[-1])])
+                self.other = self.add_weight("other", [2])
+                self.trainable_weights = [self.kernel]
+
+            def call(self, inputs):
+                return inputs * self.kernel
+
+        layer = Weighted()
+        layer(tf.zeros([2, 3]))
+        assert layer.trainable_weights == [layer.kernel]
         x._keras_shape = (None, 4, 5)
         assert x._keras_shape == (None, 4, 5) and x.shape.as_list() == [None, 4, None]
 

@@ -4,8 +4,8 @@ Measured with scripts/bench_cpu_kernels.py on TensorFlow 2.15.1, 1.15.5 and 2.21
 November 2026; benchmarks/cpu_kernels.md). In float16 products, convolutions and their gradients take 3 to 2,700 times
 float32's time, and 2.15.1's convolutions and pools refuse NCHW, groups and, in their gradients, dilation; 3-D pools
 have no kernel at all. On the list is what takes longer than float32's kernel between casts. Sums, products of elements
-and their like do not: they take about four times float32's time either way. A training step of a BlockLSTM (25 times 8 rows
-of 512, 256 units, 2.15.1) takes 4.8 s in float16 and 0.09 s between casts.
+and their like do not: they take about four times float32's time either way. A training step of a BlockLSTM (25 times 8
+rows of 512, 256 units, 2.15.1) takes 4.8 s in float16 and 0.09 s between casts.
 
 In bfloat16 the same ops do, though their kernels are fast enough: what these compute depends on the processor. With
 AVX-512 or AMX oneDNN's sums are float32, without them Eigen's are rounded to bfloat16 on the way, and TensorFlow 1.15's

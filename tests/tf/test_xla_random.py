@@ -70,6 +70,19 @@ def test_seeds_in_functions_that_the_step_does_not_call_hold(log):
     assert "seeds" not in log.text
 
 
+@pytest.mark.parametrize(
+    ("scope", "said"),
+    [("mine", "it leaves out 1 PrintV2"), ("loss/report_stuck", "does not say that steps are skipped in a row")],
+)
+def test_prints_that_are_left_out_are_told_of(log, scope, said):
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4])
+        with tf.name_scope(scope), tf.control_dependencies([tf.print("told", tf.gather(x, 1))]):
+            loss = tf.reduce_sum(x)
+    npu_shim.compile_step(graph, loss, feeds=[x])({x: np.ones(4, "f")})
+    assert log.text.count("the compiled step does not") == log.text.count(said) == 1
+
+
 def test_what_xla_does_not_check_is_said_once_with_its_nodes(log):
     with tf.Graph().as_default() as graph:
         rows = tf.gather(tf.constant([1.0, 2.0]), tf.placeholder(tf.int32, [], "k"), name="rows")

@@ -35,10 +35,23 @@ def _layer(base_layer: Any) -> None:
     base_layer.Layer.get_updates_for = lambda self, inputs: []
     base_layer.Layer.get_losses_for = lambda self, inputs: self.losses if inputs is None else []
     base_layer.Layer.add_update = _takes_inputs(base_layer.Layer.add_update)
+    _settable_weights(base_layer.Layer)
+
+
+def _settable_weights(layer: Any) -> None:
+    """Lets a layer's `build` say which weights it trains, as layers written for Keras 2.2 do."""
+    for name in ("trainable_weights", "non_trainable_weights"):
+        own = getattr(layer, name)
+
+        def give(self: Any, weights: Any, kept: str = "_" + name) -> None:
+            getattr(self, kept)[:] = list(weights)
+
+        setattr(layer, name, property(own.fget, give, own.fdel, own.__doc__))
 
 
 def _layer_of_graphs(base_layer_v1: Any) -> None:
     base_layer_v1.Layer.add_update = _takes_inputs(base_layer_v1.Layer.add_update)
+    _settable_weights(base_layer_v1.Layer)
 
 
 def _takes_inputs(add_update: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,6 +23,7 @@ UPDATES = (
     "ScatterAdd", "ScatterSub", "ScatterUpdate", "ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterUpdate",
     "SparseApply*", "ResourceSparseApply*", "ScatterNd", "TensorScatter*",
 )  # fmt: skip
+OURS = "npu_shim_"  # in the names of ops of ours: their indices are in range
 SPARSE = ("SparseToDense", "SparseTensorDenseMatMul")
 DIVISIONS = ("Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod")
 MATRICES = ("MatrixInverse", "MatrixSolve", "MatrixTriangularSolve", "Cholesky", "SelfAdjointEigV2")
@@ -101,7 +102,8 @@ def _unchecked_ops(nodes, graph):
     whole = {node.name: node for node in graph} if any(by_kind.values()) else {}
     sizes = _OfSizes(whole)
     for what, of_kind in by_kind.items():
-        names = [node.name for node in of_kind if not _is_known(node, sizes) and not _is_safe(node, whole)]
+        own = (node for node in of_kind if OURS not in node.name)
+        names = [node.name for node in own if not _is_known(node, sizes) and not _is_safe(node, whole)]
         if names:
             yield what, names
 
