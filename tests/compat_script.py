@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 CHECKS = {}
-ON_1: bool = "npu_shim" not in sys.modules
+ON_1: bool = not hasattr(tf, "_real")  # where `tensorflow` is TensorFlow 1's own
 IMPORTS = """
 from tensorflow.contrib.compiler import xla
 import tensorflow.contrib.compiler.xla as x; x.compile
@@ -484,7 +484,7 @@ def callbacks_get_numbers_of_numpy_and_bars_show_metrics():
     assert "2/4 [====" in shown.getvalue()  # of predict: rows are counted
     batch, epoch = told[0], told[-1]
     assert batch == {"batch": "int", "size": "int", "loss": "float32", "mean_absolute_error": "float32"}, batch
-    assert (epoch["loss"], epoch["mean_absolute_error"]) == ("float64", "float32"), epoch
+    assert epoch["loss"] in ("float64", "float32") and epoch["mean_absolute_error"] == "float32", epoch
     bars = [line for line in re.split("[\\r\\n]", shown.getvalue()) if "[%s]" % ("=" * 30) in line]
     assert [bar.split()[0].strip("\b") for bar in bars] == ["2/2", "3/3", "4/4", "3/3"], bars
     lines = re.findall("^([0-9]/[0-9]) - [0-9]+s - (.*)", shown.getvalue(), re.MULTILINE)
