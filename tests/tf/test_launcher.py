@@ -54,7 +54,10 @@ print("KERAS", keras.__file__.endswith("__init__.py") and keras.whose, Dense, mo
 STARTS = """
 import os, subprocess, sys
 print("STARTED", subprocess.call("python child.py 2; exit $?", shell=True), sys.begun, flush=True)
-code = "import keras, tensorflow as tf; print('CODE', keras.models.Model is tf.keras.models.Model)"
+code = (  # TensorFlow 1 may have no Keras beside it
+    "try: import keras\\nexcept ImportError: from tensorflow import keras\\n"
+    "import tensorflow as tf; print('CODE', keras.models.Model is tf.keras.models.Model)"
+)
 subprocess.call([sys.executable, "-c", code])
 subprocess.call([sys.executable, "late.py"])
 """
