@@ -165,6 +165,15 @@ def test_an_infinite_constant_is_no_overflow():
         assert dump.first_overflow(graph.get_operations(), arrays) is None
 
 
+def test_a_variable_that_the_step_has_written_is_no_origin():
+    with tf.Graph().as_default() as graph:
+        v = tf.get_variable("v", [2], use_resource=False)
+        tf.multiply(v, 1e30, name="product")
+    nan = np.array([np.nan, 1.0])
+    arrays = {"v/read:0": nan, "product/y:0": np.float32(1e30), "product:0": np.array([np.inf, 1.0])}
+    assert dump.first_overflow(graph.get_operations(), arrays).name == "product"
+
+
 def test_an_infinity_that_nobody_has_read_is_no_overflow():  # TensorFlow sums Square(x), which stays float32
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [2], "x")

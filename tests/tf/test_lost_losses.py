@@ -89,6 +89,11 @@ def test_nothing_else_is_told(told, parameters, name):
     assert [line for line in told if "--calibrate" in line] == []
 
 
+def test_any_number_that_is_nan_is_a_loss_that_may_be_lost(told):
+    lost(LOW, "add_n")
+    assert [line.partition(" in ")[0] for line in told if "saturate" in line] == ["'add_n:0' is nan"]
+
+
 def test_finite_results_of_every_kind_are_looked_at_and_left():
     results = [1.0, np.float16(2), {"a": (None, np.ones(3))}, b"text", np.int64(1), Pair([[0]], [3.0])]
     assert list(lost_losses._numbers(results)) == [1.0, 2.0, 3.0]

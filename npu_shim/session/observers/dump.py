@@ -228,6 +228,8 @@ def first_overflow(operations: Iterable[tf.Operation], arrays: Mapping[str, Any]
     if not bad:
         return None
     operations, readers = list(operations), collections.defaultdict(list)
+    # the memory of a reference variable is fetched as the step leaves it
+    bad -= {operation.outputs[0].name for operation in operations if _reads_memory(operation)}
     for operation in operations:
         for tensor in operation.inputs:
             readers[tensor.name].append(operation)
@@ -240,6 +242,10 @@ def first_overflow(operations: Iterable[tf.Operation], arrays: Mapping[str, Any]
             if not reading or not all(_cannot_have_read(reader, finite) for reader in reading):
                 return operation
     return None
+
+
+def _reads_memory(operation):
+    return operation.type == "Identity" and operation.inputs[0].dtype._is_ref_dtype
 
 
 def _cannot_have_read(reader, finite):

@@ -53,7 +53,7 @@ def attach(session: tf.Session, values: Mapping[str, Any]) -> None:
 
 
 def look(session: tf.Session, fetches: Any, results: Any) -> None:
-    """Tells of the first loss among a run's results that is not finite; then it looks no more.
+    """Tells of the first loss among a run's results that is not finite, or other number that is NaN; then it is done.
 
     Args:
         session: tf.Session, whose results these are.
@@ -67,8 +67,9 @@ def look(session: tf.Session, fetches: Any, results: Any) -> None:
     if all(map(math.isfinite, _numbers(results))):
         return
     for fetch, result in _pairs(fetches, results):
-        name = str(getattr(fetch, "name", fetch))
-        if not all(map(math.isfinite, _numbers(result))) and LOSS.search(name) and not NO_LOSS.search(name):
+        name, numbers = str(getattr(fetch, "name", fetch)), list(_numbers(result))
+        is_lost = not all(map(math.isfinite, numbers)) if LOSS.search(name) else any(map(math.isnan, numbers))
+        if is_lost and not NO_LOSS.search(name):
             interceptors.at_results(session, None)
             lines.once(TEXT % (name, result))
             return
