@@ -19,7 +19,7 @@ from npu_shim.loss_scale.optimizers.optimizer import NPULossScaleOptimizer
 from npu_shim.options.entrances import config_proto, forced
 from npu_shim.rewriter import tf_internals
 from npu_shim.session import devices, lines
-from npu_shim.session.interception import enabling
+from npu_shim.session.interception import enabling, session_options
 
 ROW = [[1, 2, 3, 2049.0]]  # its sum is 2055 in float32, 2054 in float16
 SCRIPT = """
@@ -456,3 +456,16 @@ def test_what_ranks_ask_each_other_is_no_session_of_the_script(monkeypatch, size
     config = tf_internals.client_session().BaseSession("grpc://localhost:2", tf.Graph())._config
     asked = config is not None and config_proto.find_npu_optimizer(config) is not None
     assert asked == (size == 1)
+
+
+def test_a_mode_that_takes_no_mixlist_leaves_out_the_script_s(monkeypatch, tmp_path):
+    (tmp_path / "lists.json").write_text('{"black-list": {"to-add": ["Relu"]}}')
+    config = sessions.config(precision_mode="allow_mix_precision", modify_mixlist=str(tmp_path / "lists.json"))
+    told = []
+    monkeypatch.setattr(lines, "once", told.append)
+    for mode, lists in (("must_keep_origin_dtype", False), ("allow_mix_precision_bf16", True)):
+        monkeypatch.setenv(forced.VARIABLE, json.dumps({"precision_mode": mode}))
+        values = session_options.of_config(config).values
+        assert (values["precision_mode"], "modify_mixlist" in values) == (mode, lists)
+    (text,) = [text for text in told if "modify_mixlist of the session's config has no effect" in text]
+    assert "with 'must_keep_origin_dtype', which was asked for outside of the script" in text

@@ -97,3 +97,13 @@ def test_any_number_that_is_nan_is_a_loss_that_may_be_lost(told):
 def test_finite_results_of_every_kind_are_looked_at_and_left():
     results = [1.0, np.float16(2), {"a": (None, np.ones(3))}, b"text", np.int64(1), Pair([[0]], [3.0])]
     assert list(lost_losses._numbers(results)) == [1.0, 2.0, 3.0]
+
+
+def test_an_infinite_number_counts_where_the_run_trains(told):
+    with tf.Graph().as_default(), tf.Session(config=sessions.config(**LOW)) as session:
+        x = tf.placeholder(tf.float32, [None, 64], "x")
+        large = tf.reduce_sum(tf.matmul(x, tf.ones([64, 64])), name="sum")
+        session.run(large, LARGE)
+        assert [line for line in told if "saturate" in line] == []
+        session.run([tf.no_op(), large], LARGE)
+    assert [line.partition(" in ")[0] for line in told if "saturate" in line] == ["'sum:0' is inf"]

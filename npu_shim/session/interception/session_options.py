@@ -5,10 +5,12 @@ from __future__ import annotations
 import weakref
 from typing import Any, Mapping
 
+from npu_shim.options import table
 from npu_shim.options.entrances import config_proto, forced, plugin
+from npu_shim.options.ops.mixlist import OPTION as MIXLIST
 from npu_shim.options.precision import Precision, resolve
 from npu_shim.options.reports import requests
-from npu_shim.options.table import PRECISION_MODES
+from npu_shim.options.table import MIXED, PRECISION_MODES
 from npu_shim.session import devices, lines
 
 UNCHANGED = "must_keep_origin_dtype"  # the mode of scripts that ask for none
@@ -51,6 +53,7 @@ def of_config(config: Any) -> SessionOptions:
     values = with_forced(own)
     if not config_proto.is_added(config_proto.find_npu_optimizer(config)):
         _tell_of_another_mode(own, values)
+        _leave_mixlist(own, values)
     elif not any(name in values for name in PRECISION_MODES):  # a mode was taken away: the script asks for none
         values["precision_mode"] = UNCHANGED
     return SessionOptions(values, config)
@@ -74,6 +77,19 @@ def _tell_of_another_mode(own: Mapping[str, Any], values: Mapping[str, Any]) -> 
         if own.get(name) and mode not in (None, own[name]):
             text = "%s '%s' of the session's config is overridden by '%s', which was asked for outside of the script"
             lines.once(text % (name, own[name], mode))
+
+
+def _leave_mixlist(own: Mapping[str, Any], values: dict[str, Any]) -> None:
+    """Leaves out the script's mixlist where another mode is asked for that takes none."""
+    if not own.get(MIXLIST) or MIXLIST in forced.asked():
+        return
+    for name in PRECISION_MODES:
+        mode = values.get(name)
+        if mode != own.get(name) and mode in (table.options()[name].accepted or ()) and mode not in MIXED[name]:
+            del values[MIXLIST]
+            text = "%s of the session's config has no effect with '%s', which was asked for outside of the script"
+            lines.once(text % (MIXLIST, mode))
+            return
 
 
 def keep(session: Any, number: int, options: SessionOptions) -> None:

@@ -53,7 +53,9 @@ def attach(session: tf.Session, values: Mapping[str, Any]) -> None:
 
 
 def look(session: tf.Session, fetches: Any, results: Any) -> None:
-    """Tells of the first loss among a run's results that is not finite, or other number that is NaN; then it is done.
+    """Tells of the first loss that is not finite among a run's results, or other number that is NaN; then it is done.
+
+    A loss is called so, or fetched with an operation, as training steps are.
 
     Args:
         session: tf.Session, whose results these are.
@@ -66,9 +68,12 @@ def look(session: tf.Session, fetches: Any, results: Any) -> None:
         return
     if all(map(math.isfinite, _numbers(results))):
         return
-    for fetch, result in _pairs(fetches, results):
+    pairs = list(_pairs(fetches, results))
+    trains = any(result is None for _, result in pairs)  # of an operation
+    for fetch, result in pairs:
         name, numbers = str(getattr(fetch, "name", fetch)), list(_numbers(result))
-        is_lost = not all(map(math.isfinite, numbers)) if LOSS.search(name) else any(map(math.isnan, numbers))
+        is_loss = trains or LOSS.search(name)
+        is_lost = not all(map(math.isfinite, numbers)) if is_loss else any(map(math.isnan, numbers))
         if is_lost and not NO_LOSS.search(name):
             interceptors.at_results(session, None)
             lines.once(TEXT % (name, result))
