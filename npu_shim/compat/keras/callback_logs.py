@@ -39,7 +39,7 @@ class _Lines:
 
     def print_msg(self, message: str, line_break: bool = True) -> None:
         """Prints a line: "Epoch 00002: early stopping"."""
-        text = re.sub(r"^(\s*Epoch )(\d+):", lambda found: "%s%05d:" % (found.group(1), int(found.group(2))), message)
+        text = re.sub(r"^(\s*Epoch )(\d+):", lambda head: "%s%05d:" % (head.group(1), int(head.group(2))), message)
         self._own.print_msg(text.replace("LearningRateScheduler setting", "LearningRateScheduler reducing"), line_break)
 
 
