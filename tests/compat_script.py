@@ -9,6 +9,7 @@ import re
 import sys
 import traceback
 import unittest
+import unittest.mock
 
 import numpy as np
 import tensorflow as tf
@@ -517,7 +518,9 @@ def floats_beyond_small_integers_wrap():
 def the_version_is_that_of_the_api():
     assert tf.__version__.startswith("1.15.") and tf.VERSION == tf.version.VERSION == tf.__version__
     assert tf.keras.__version__ == "2.2.4-tf" and tf.version.GRAPH_DEF_VERSION > 100 and tf.version.GIT_VERSION
-    real, tf.__version__ = tf.__version__, "1.14.0"  # as unittest.mock does
+    with unittest.mock.patch.object(tf, "__version__", "1.14.0"):
+        assert tf.__version__ == "1.14.0"
+    real, tf.__version__ = tf.__version__, "1.14.0"
     assert tf.__version__ == "1.14.0"
     tf.__version__ = real
     if not ON_1:  # a library that is installed sees what it runs on

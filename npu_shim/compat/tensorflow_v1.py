@@ -93,6 +93,7 @@ class Facade(types.ModuleType):
         lambda self: vars(self).get("_given_version") or _version(self._real.__version__),
         # a mock sets it, and sets it back to what it was told
         lambda self, given: vars(self).update(_given_version=None if given == SCRIPTS_VERSION else given),
+        lambda self: vars(self).update(_given_version=None),
     )
     VERSION = property(lambda self: _version(self._real.__version__))
 
