@@ -53,7 +53,8 @@ def run(
     with children.reached(before, first), tempfile.TemporaryDirectory(prefix="npu_shim_run_") as folder:
         _write_pythons(folder)
         environment = dict(os.environ, PATH=os.pathsep.join([folder, os.environ.get("PATH", os.defpath)]))
-        with subprocess.Popen([*shell, path, *args], env=environment) as process, _forwarded_sigterm(process):
+        with _forwarded_sigterm() as forward_to, subprocess.Popen([*shell, path, *args], env=environment) as process:
+            forward_to(process)
             status = process.wait()
     return status if status >= 0 else 128 - status
 
@@ -82,13 +83,31 @@ def _interpreter(path: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _forwarded_sigterm(process: Any) -> Iterator[None]:
-    """Scope in which the shell gets the SIGTERM by which schedulers end what takes too long, unless it is handled."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
+def _forwarded_sigterm() -> Iterator[Callable[[Any], None]]:
+    """Scope in which the shell gets the SIGTERM by which schedulers end what takes too long, before who handles it.
+
+    It gives a function that takes the shell's process, which gets what came before it too.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
+        yield lambda process: None
         return
-    signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+    processes: list[Any] = []
+    early: list[int] = []
+
+    def forward(number: int, frame: Any) -> None:
+        early.extend([] if processes else [number])
+        for process in processes:
+            process.send_signal(number)
+        if callable(own):
+            own(number, frame)
+
+    def forward_to(process: Any) -> None:
+        processes.append(process)
+        for number in early:
+            process.send_signal(number)
+
+    own = signal.signal(signal.SIGTERM, forward)
     try:
-        yield
+        yield forward_to
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, own)

@@ -141,6 +141,7 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
         return _decide_cast(state, position, node, rule.entry)
     if override is not None and state.is_tied(position):
         require_none(overrides, node, Reason.TIED, state.left)
+        override = None if node.name in state.left else override
     if position in state.tie_of:
         return decide_tied(state, position, node)
     pinned = rule.pinned or state.pins.get(position)

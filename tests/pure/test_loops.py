@@ -138,6 +138,15 @@ def test_one_op_of_a_loop_variable_cannot_be_overridden(name, mode):  # there wa
         planned(loop("x", "b:Exp(s:1)", "b"), PRECISION_MODE[mode], overrides=low)
 
 
+@pytest.mark.parametrize("mode", ["allow_mix_precision", "allow_fp32_to_fp16"])
+@pytest.mark.parametrize(("name", "op"), [("e", "Enter"), ("m", "Merge"), ("s", "Switch"), ("n", "NextIteration")])
+def test_a_request_for_a_type_leaves_loop_variables_as_the_mode_has_them(name, op, mode):
+    text, policy = loop("x", "b:Exp(s:1)", "b"), PRECISION_MODE[mode]
+    low = planned(text, policy, overrides=Overrides({}, {op: Override((graphs.H,), (graphs.H,), "line 1")}))
+    assert graphs.shown(low) == graphs.shown(planned(text, policy))
+    assert low.warnings == ("line 1: '%s' (op %s) stays as written: %s" % (name, op, Reason.TIED.value),)
+
+
 def test_a_loop_written_low_is_raised_or_told_to_be_low():
     text = BEGIN + "q:Placeholder@h e:Enter@h(q) m:Merge@h(e,n) s:Switch@h(m,p) b:Relu@h(s:1) n:NextIteration@h(b)"
     loop_of = lambda done: [d for d in done.decisions() if d.node in ("e", "m", "n")]  # noqa: E731

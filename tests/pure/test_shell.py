@@ -79,6 +79,16 @@ def test_a_scheduler_that_ends_it_ends_the_shell(tmp_path):
     assert process.returncode == 7
 
 
+def test_who_handles_the_signal_already_is_told_too(tmp_path):
+    path = written(tmp_path, "train.sh", "trap 'echo ended; exit 7' TERM", "echo begun", "while :; do sleep 0.1; done")
+    handles = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('told', flush=True))\n"
+    with subprocess.Popen([sys.executable, "-c", handles + RUNS, path], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        assert sorted(process.communicate(timeout=100)[0].split()) == ["ended", "told"]
+    assert process.returncode == 7
+
+
 def test_it_is_refused_where_its_programs_are_left_alone(tmp_path, monkeypatch):
     monkeypatch.setenv(children.VARIABLE, "off")
     with pytest.raises(ConfigError, match=r"train.sh' is a shell script, whose programs NPU_SHIM_CHILDREN=off leaves"):

@@ -1,4 +1,4 @@
-"""A variable that a step sets from its own value more than once: compiled, no update is lost, as in a session."""
+"""A variable that a step sets from its own value more than once: compiled, no update is lost."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def control_flow_v1():
 @pytest.mark.parametrize("resource", [False, True])
 @pytest.mark.parametrize("losses", [2, 3])
 def test_one_adam_that_minimizes_several_losses_in_a_step(resource, losses):
-    with tf.Graph().as_default() as graph, tf.Session() as session:
+    with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4], "x")
         optimizer = tf.train.AdamOptimizer(0.1)
         train = []
@@ -31,14 +31,10 @@ def test_one_adam_that_minimizes_several_losses_in_a_step(resource, losses):
             train.append(optimizer.minimize(tf.reduce_sum(tf.square(w * x)), var_list=[w]))
         step = npu_shim.compile_step(graph, train, [x], initializer=tf.global_variables_initializer())
         powers = [variable.op.name for variable in optimizer._get_beta_accumulators()]
-        session.run(tf.global_variables_initializer())
         for _ in range(3):
-            session.run(train, {x: np.arange(4)})
             step({x: np.arange(4, dtype=np.float32)})
-        wanted = session.run([name + ":0" for name in powers] if not resource else optimizer._get_beta_accumulators())
-    turns = 1 + 3 * losses  # which power an update of a weight takes is a race in a session; how often they turn is not
-    np.testing.assert_allclose(wanted, [0.9**turns, 0.999**turns], rtol=1e-6)
-    np.testing.assert_allclose([step.state()[name] for name in powers], wanted, rtol=1e-6)
+    turns = 1 + 3 * losses  # a session may lose one where its threads meet, TensorFlow's own too
+    np.testing.assert_allclose([step.state()[name] for name in powers], [0.9**turns, 0.999**turns], rtol=1e-6)
 
 
 def ran(build):

@@ -5,14 +5,14 @@ both in one run:
 
     Assign(v, Mul(v, b))   Assign(v, Mul(v, b))     becomes     the second Mul waits for the first Assign
 
-A session runs each product just before its assignment, and so multiplies twice. A compiled step would read v once, at
-its beginning, and lose an update.
+A session runs each product just before its assignment, and so multiplies twice unless its threads meet. A compiled step
+would read v once, at its beginning, and lose an update every time.
 """
 
 from __future__ import annotations
 
 import collections
-from typing import Any, Iterator
+from typing import Any
 
 from npu_shim.rewriter.analysis import branches, order
 from npu_shim.rewriter.analysis.frames import frames
@@ -20,10 +20,10 @@ from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.walks import behind
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.rewriter.ir.module import Module
+from npu_shim.xla.passes.resources.late_reads import VARIABLES
 
 ASSIGNS = frozenset(["Assign", "AssignVariableOp"])
 HANDS_ON = ("Identity", "RefIdentity", "Switch", "RefSwitch")
-VARIABLES = ("VariableV2", "Variable", "VarHandleOp")
 READ = "ReadVariableOp"
 
 
@@ -39,7 +39,8 @@ def sequence(module: Module, context: Any = None) -> None:
     """
     updates = collections.defaultdict(list)
     for node in module.graph:
-        for variable in _updated(node):
+        variable = _updated(node)
+        if variable is not None:
             updates[variable].append(node)
     several = {variable: nodes for variable, nodes in updates.items() if len(nodes) > 1}
     if several:
@@ -49,13 +50,13 @@ def sequence(module: Module, context: Any = None) -> None:
                 _order(variable, first, second, inside, loops)
 
 
-def _updated(node: Node) -> Iterator[Node]:
-    """The variable that a node sets to what an op makes of its value."""
+def _updated(node: Node) -> Node | None:
+    """The variable that a node sets to what an op makes of its value; None for another node."""
     if node.op not in ASSIGNS:
-        return
-    variable = behind(node.inputs[0], HANDS_ON).node
-    if variable.op in VARIABLES and any(_read(value) is variable for value in node.inputs[1].node.inputs):
-        yield variable
+        return None
+    variable: Node = behind(node.inputs[0], HANDS_ON).node
+    reads = any(_read(value) is variable for value in node.inputs[1].node.inputs)
+    return variable if reads and variable.op in (*VARIABLES, "VarHandleOp") else None
 
 
 def _read(value: Value) -> Node:
