@@ -12,8 +12,6 @@ from typing import Any, Callable
 from npu_shim.compat import tensorflow_v1
 from npu_shim.compat.python import aliases
 
-_is_started = False  # whether `start` has begun in this process
-
 
 def install(before: Callable[[], None] | None = None) -> None:
     """Installs everything in processes that are spawned from now on; a second call does nothing.
@@ -21,15 +19,19 @@ def install(before: Callable[[], None] | None = None) -> None:
     Args:
         before: called in each of them once TensorFlow is as the script will see it; it can be pickled.
     """
-    original = multiprocessing.spawn.get_preparation_data
-    if getattr(original, "installs_npu_shim", False):
+    if _is_installed():
         return
+    original = multiprocessing.spawn.get_preparation_data
 
     def get_preparation_data(name: str) -> dict[str, Any]:
         return {**original(name), "npu_shim": _Installed(before)}
 
     vars(get_preparation_data)["installs_npu_shim"] = True
     multiprocessing.spawn.get_preparation_data = get_preparation_data
+
+
+def _is_installed() -> bool:
+    return getattr(multiprocessing.spawn.get_preparation_data, "installs_npu_shim", False)
 
 
 class _Installed:
@@ -44,12 +46,10 @@ class _Installed:
 
 def start(before: Callable[[], None] | None = None) -> None:
     """Installs in a new process what the process that started it has; a second call does nothing."""
-    global _is_started
-    if _is_started or getattr(multiprocessing.spawn.get_preparation_data, "installs_npu_shim", False):
+    if _is_installed():
         return
-    _is_started = True  # the import of TensorFlow comes here again
+    install(before)  # first: the import of TensorFlow may come here again
     tensorflow_v1.install()
     aliases.install()
-    install(before)
     if before is not None:
         before()

@@ -38,49 +38,51 @@ def install() -> None:
     for path, functions in SIZED.items():
         module = tf_internals.python_module(path)
         for name in functions:
-            _replace(module, name, _sizes)
+            _replace(module, name, _giving(_sizes))
     for name in OF_ONE_IMAGE:
         for module in (tf_internals.python_module("ops.image_ops_impl"), tf.image):
             if hasattr(module, name):
-                _replace(module, name, _one_image)
+                _replace(module, name, _giving(_one_image))
     for name in OF_VECTORS:
         for module in (tf_internals.python_module("ops.parsing_ops"), tf, tf.io):
             if hasattr(module, name):
-                _take_vectors(module, name)
+                _replace(module, name, _of_vector)
 
 
-def _replace(module: Any, name: str, infer: Callable[[Any], Any]) -> None:
-    """Has a function's result in a graph take the shape that `infer` gives for it."""
+def _replace(module: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replaces a function by `make(function)`, once."""
     function = getattr(module, name)
-    if hasattr(function, "infers_more"):
-        return
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        if not tf.executing_eagerly() and tf.is_tensor(result):
-            result.set_shape(infer(result))
-        return result
-
-    vars(call)["infers_more"] = True
-    setattr(module, name, call)
+    if not hasattr(function, "infers_more"):
+        call = functools.wraps(function)(make(function))
+        vars(call)["infers_more"] = True
+        setattr(module, name, call)
 
 
-def _take_vectors(module: Any, name: str) -> None:
+def _giving(infer: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What has a function's result in a graph take the shape that `infer` gives for it."""
+
+    def make(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            if not tf.executing_eagerly() and tf.is_tensor(result):
+                result.set_shape(infer(result))
+            return result
+
+        return call
+
+    return make
+
+
+def _of_vector(function: Callable[..., Any]) -> Callable[..., Any]:
     """Has a function take a tensor of unknown rank for a vector."""
-    function = getattr(module, name)
-    if hasattr(function, "infers_more"):
-        return
 
-    @functools.wraps(function)
     def call(serialized: Any, *args: Any, **kwargs: Any) -> Any:
         if not tf.executing_eagerly() and tf.is_tensor(serialized) and serialized.shape.rank is None:
             serialized = tf.identity(serialized, "serialized")  # the given one stays as it is
             serialized.set_shape([None])
         return function(serialized, *args, **kwargs)
 
-    vars(call)["infers_more"] = True
-    setattr(module, name, call)
+    return call
 
 
 def _sizes(result: Any) -> Any:
