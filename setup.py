@@ -97,6 +97,8 @@ setup(
     license="Apache-2.0",
     packages=sorted(PACKAGES),
     package_dir=PACKAGES,
+    # the table below says what goes in: by the manifest setuptools takes folders of data for packages, and warns
+    include_package_data=False,
     package_data={
         "npu_shim": ["py.typed"],
         "npu_shim.session.native": ["*.cc"],
