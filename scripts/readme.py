@@ -28,11 +28,11 @@ FORM, PEAK, MOVED = 1, 5, 8  # columns of gpu_compiled.md: the form, and what is
 
 def results():
     """README's block of results, as Markdown."""
-    networks = "\n".join("| %s |" % " | ".join(row) for row in [*_networks(), *_accuracy()])
+    networks = "\n".join("| %s |" % " | ".join(row) for row in [*_networks(), *_unseen(), _accuracy()])
     return (
         "\n| | |\n|---|---|\n%s\n\n"
-        "Training steps timed on an NVIDIA H200. Speed and memory are multiples of the step's as it is written\n"
-        "(float32, products in TF32), and of the same model's, written by hand in JAX in the same dtype:\n\n%s\n\n"
+        "Training steps timed on an NVIDIA H200, as multiples of the step as written (float32, products in TF32), and "
+        "by hand in JAX in the same dtype:\n\n%s\n\n"
         "Training steps in float16, compiled by XLA for cards that were not at hand: peak memory and bytes moved, as\n"
         "parts of float32's ([`gpu_compiled.md`](benchmarks/gpu_compiled.md); [`gpu_attention.md`]"
         "(benchmarks/gpu_attention.md) has sequences of 512):\n\n%s\n\n"
@@ -45,20 +45,33 @@ def _networks():
         text, link = path.read_text(encoding="utf-8"), path.relative_to(ROOT)
         counted = re.search(r"^(\d+) scripts: (\d+) whole, .*own fault$", text, re.MULTILINE)
         if counted:
-            what = "[Public NPU networks](%s) that train unmodified, in the precision mode that they ask for"
+            what = (
+                "[Public NPU networks](%s) that train unmodified, in their own mode, once what stopped them is mended"
+            )
             yield what % link, "%s of %s" % counted.groups()[::-1]
         counted = re.search(r"^(\d+) scripts: .*; (\d+) in every way$", text, re.MULTILINE)
         if counted:
-            what = "[Public TensorFlow 1 programs](%s) that train unmodified: in float32, mixed, and on today's XLA"
+            what = "[Public TensorFlow 1 programs](%s), likewise: in float32, mixed, and on today's XLA"
             yield what % link, "%s of %s" % counted.groups()[::-1]
 
 
+def _unseen():
+    """A row for networks and one for repositories that nobody here had run before, with what was whole on which day."""
+    text = (BENCHMARKS / "unseen.md").read_text(encoding="utf-8")
+    days = re.findall(r"^\| ([\d-]+) \| (networks|repositories) \| (\d+) \| (\d+) \|", text, re.MULTILINE)
+    for kind, title in (("networks", "Networks"), ("repositories", "Repositories")):
+        rates = [
+            "%s of %s (%s)" % (whole, of, day) for day, drawn, of, whole in sorted(days, reverse=True) if drawn == kind
+        ]
+        yield "[%s that nobody here had run before](benchmarks/unseen.md)" % title, ", ".join(rates)
+
+
 def _accuracy():
-    """A row for each entrance of the quickstart: its accuracy in float32 and in mixed precision."""
+    """The row of the quickstart: the accuracy in float32 and in mixed precision, through each of its entrances."""
     text = (BENCHMARKS / "digits.txt").read_text(encoding="utf-8")
-    for entrance, full, mixed in re.findall(r"^(sess\.run|Estimator) +(0\.\d+) +(0\.\d+)$", text, re.MULTILINE):
-        what = "[Accuracy on digits](benchmarks/digits.txt) through %s"
-        yield what % entrance, "float32 %s, mixed %s" % (full, mixed)
+    entrances = re.findall(r"^(sess\.run|Estimator) +(0\.\d+) +(0\.\d+)$", text, re.MULTILINE)
+    accuracies = ["%s: float32 %s, mixed %s" % entrance for entrance in entrances]
+    return "[Accuracy on digits](benchmarks/digits.txt)", "; ".join(accuracies)
 
 
 def _timed():

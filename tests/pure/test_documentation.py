@@ -120,6 +120,18 @@ def test_readme_has_the_figures_of_the_committed_files():
     assert readme.written(text) == text, "run: python scripts/readme.py"
 
 
+def test_readme_has_each_rate_of_what_nobody_here_had_run_before():
+    text = (ROOT / "benchmarks" / "unseen.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (20[\d-]+) \| (\w+) \| (\d+) \| (\d+) \|", text, re.MULTILINE)
+    assert {kind for _, kind, _, _ in rows} == {"networks", "repositories"}
+    told = readme.results().splitlines()
+    for day, kind, of, whole in rows:
+        assert [line for line in told if kind in line.lower() and "%s of %s (%s)" % (whole, of, day) in line], (
+            day,
+            kind,
+        )
+
+
 def test_readme_shows_lines_of_a_real_run():
     shown = [block.text for block in pages.blocks(ROOT / "README.md") if block.text.startswith("npu_shim: ")]
     run = (ROOT / "benchmarks" / "digits.txt").read_text(encoding="utf-8").splitlines()
@@ -224,8 +236,6 @@ def test_the_site_builds(tmp_path):
     assert re.search(r">\s*npu_shim\.rewrite\s*<", api)
     loaded = re.findall(r"(?:src|href)=\"(https?://[^\"]+)\"", (tmp_path / "index.html").read_text(encoding="utf-8"))
     assert not [address for address in loaded if address.endswith((".js", ".css"))]  # it reads offline
-
-
 
 
 def test_the_public_ci_runs_what_ci_runs():
