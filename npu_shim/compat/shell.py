@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -18,6 +19,7 @@ from npu_shim.rewriter.errors import ConfigError
 
 ENDINGS = (".sh", ".bash")
 PYTHONS = ("python", "python3", "python3.5", "python3.6", "python3.7", "python3.7.5")  # by which 1.15's scripts call it
+SPLITS = re.compile(r"^(-[iv]*S|--split-string=?)")  # the option of env behind which a line's words stand
 SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
 
 
@@ -77,9 +79,20 @@ def _interpreter(path: str) -> list[str]:
     if not first.startswith(b"#!"):
         return []
     words = shlex.split(first[2:].decode("utf-8", "replace"))
-    names = [os.path.basename(word) for word in words[:2]]
-    is_shell = names[:1] and (names[0] in SHELLS or (names[0] == "env" and names[-1] in SHELLS))
-    return words if is_shell and shutil.which(words[0]) else []
+    program = os.path.basename(words[0]) if words else ""
+    if program == "env":
+        program = _started_by_env(words[1:])
+    return words if program in SHELLS and shutil.which(words[0]) else []
+
+
+def _started_by_env(words: Sequence[str]) -> str:
+    """The name of the program that env starts: `bash` of `bash`, of `-S bash -e`, of `-S LANG=C bash`; "" for none.
+
+    Behind the option -S, which env also takes in one word with the program, stand its words one by one here.
+    """
+    programs = [SPLITS.sub("", word) for word in words]
+    first = next((word for word in programs if word and not word.startswith("-") and "=" not in word), "")
+    return os.path.basename(first)
 
 
 @contextlib.contextmanager

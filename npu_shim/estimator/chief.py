@@ -16,16 +16,37 @@ import tensorflow.compat.v1 as tf
 from npu_shim.distributed.collectives.hccl import broadcast
 from npu_shim.distributed.job import ranks
 
+_URL, _PATH = range(2)  # kinds of folders: what a URL names is the same on all machines
 
 def writes(folder: str) -> bool:
     """Whether this rank writes into a folder; all ranks must ask at the same time.
 
+    Rank 0 puts a file with a random name into its folder: who finds it there shares the folder. Numbers of the folder
+    and its disk do not tell, since machines that were set up from one image have equal ones.
+
     Args:
         folder: path of this rank's folder, which is made if it is not there.
+
+    Raises:
+        OSError: the folder cannot be made, or rank 0 cannot write into it.
     """
-    mine = _identity(folder)
-    shared = tuple(_of_the_first(mine)) == mine
-    return not shared or ranks.world_rank() == 0
+    first, kind, number = ranks.world_rank() == 0, _URL, zlib.crc32(folder.encode())
+    if "://" not in folder:
+        os.makedirs(folder, exist_ok=True)
+        kind, number = _PATH, int.from_bytes(os.urandom(7), "big")
+    mark = _mark(folder, number)
+    try:
+        if first and kind == _PATH:
+            with open(mark, "wb"):
+                pass
+        given = tuple(_of_the_first((kind, number)))
+        shared = os.path.exists(_mark(folder, given[1])) if given[0] == kind == _PATH else given == (kind, number)
+        wait()  # until all have looked
+    finally:
+        if first and kind == _PATH:
+            with contextlib.suppress(OSError):
+                os.remove(mark)
+    return first or not shared
 
 
 def wait() -> None:
@@ -34,19 +55,15 @@ def wait() -> None:
 
 
 def _of_the_first(numbers):
-    """Returns rank 0's two numbers."""
+    """Returns rank 0's two numbers, once all ranks have asked."""
     with tf.Graph().as_default():
         given = broadcast(tf.constant(numbers, tf.int64), 0)
         with tf.Session() as session:
             return session.run(given)
 
 
-def _identity(folder):
-    """Two numbers that a folder has on every machine that sees it."""
-    if "://" in folder:
-        return zlib.crc32(folder.encode()), 0
-    os.makedirs(folder, exist_ok=True)
-    return os.stat(folder).st_ino, os.statvfs(folder).f_blocks
+def _mark(folder, number):
+    return os.path.join(folder, ".npu_shim_shared_%014x" % number)
 
 
 def without_savers(hooks: Sequence[Any]) -> list[Any]:

@@ -14,6 +14,11 @@ FIRST_LINES = {
     "#!/bin/sh": True,
     "#!/bin/bash -e": True,
     "#! /usr/bin/env bash": True,
+    "#!/usr/bin/env -S bash -e": True,
+    "#!/usr/bin/env -iS LANG=C bash": True,
+    "#!/usr/bin/env --split-string=dash": True,
+    "#!/usr/bin/env -S python3 -u": False,
+    "#!/usr/bin/env -S": False,
     "#!/usr/bin/env python3": False,
     "#!/usr/bin/python3 -u": False,
     "#!/nowhere/bash": False,
@@ -57,6 +62,8 @@ def test_it_runs_as_under_its_shell_with_this_python(tmp_path):
     done = ran(written(tmp_path, "train.sh", "set -e", 'echo "$# $2"', asks, "false", "echo never"), "a", "b c")
     assert done.stdout.splitlines() == ["2 b c", *[sys.prefix] * 4]
     assert done.returncode == 1
+    split = ran(written(tmp_path, "split.sh", "#!/usr/bin/env -S bash -e", "false", "echo never"))
+    assert (split.returncode, split.stdout) == (1, "")
     assert ran(written(tmp_path, "killed.sh", "kill -KILL $$")).returncode == 128 + signal.SIGKILL
 
 

@@ -7,6 +7,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
+from npu_shim.estimator import chief  # noqa: E402
 from npu_shim.estimator.estimator import NPUEstimator, NPUEstimatorSpec  # noqa: E402
 from npu_shim.options import table as options  # noqa: E402
 from npu_shim.options.entrances import config_proto  # noqa: E402
@@ -386,3 +387,33 @@ def test_a_saved_model_is_exported_and_serves_float32(tmp_path):
         signature = tf.saved_model.load(session, ["serve"], exported.decode()).signature_def["serving_default"]
         feeds = {signature.inputs["x"].name: [[1.0, 2.0]]}
         assert session.run(signature.outputs["y"].name, feeds).tolist() == [[3.0]]
+
+
+def test_one_rank_writes_into_a_folder_that_ranks_share(tmp_path, monkeypatch):
+    """Folders of machines that were set up from one image have equal numbers, and are two all the same."""
+    real = os.stat
+    monkeypatch.setattr(os, "stat", lambda *words, **more: os.stat_result((*real(*words, **more)[:1], 7, *[0] * 8)))
+
+    def writing(of_the_first, of_another):
+        """Whether another rank writes, which looks while rank 0 waits for it."""
+        ends = []
+
+        def meet(numbers):
+            if not ends:
+                ends.append(numbers)
+                monkeypatch.setattr(chief.ranks, "world_rank", lambda: 1)
+                monkeypatch.setattr(chief, "_of_the_first", lambda _: numbers)
+                ends.append(chief.writes(of_another))
+                monkeypatch.setattr(chief.ranks, "world_rank", lambda: 0)
+            return numbers
+
+        monkeypatch.setattr(chief.ranks, "world_rank", lambda: 0)
+        monkeypatch.setattr(chief, "_of_the_first", meet)
+        assert chief.writes(of_the_first)  # rank 0 always does
+        return ends[1]
+
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    assert [writing(one, one), writing(one, other)] == [False, True]
+    assert [writing("gs://a/b", "gs://a/b"), writing("gs://a/b", "gs://a/c")] == [False, True]
+    assert [writing("gs://a/b", one), writing(one, "gs://a/b")] == [True, True]
+    assert os.listdir(one) == os.listdir(other) == []

@@ -496,3 +496,22 @@ def test_gradients_that_tensorflow_does_not_compute_are_told(case, wrapped, capl
     told = [line for line in caplog.messages if "TensorFlow" in line]
     assert len(told) == (len(lines) if wrapped else 0)
     assert all(part in line for part, line in zip(lines, told))
+
+
+@pytest.mark.parametrize("inner", [{}, {"parallel_iterations": 1}])
+def test_a_loop_within_a_loop_waits_for_no_end_of_its_own(inner, caplog):  # the turn before had ended, not this one
+    with sessions.control_flow(1), tf.Graph().as_default():
+        x, w = tf.ones([2, 12, 3]), tf.get_variable("w", [3, 3], use_resource=False)
+
+        def row(a):
+            turn = lambda i, h: (i + 1, tf.tanh(tf.matmul(h, w) + tf.reshape(tf.gather(a, i), [1, 3])))  # noqa: E731
+            return tf.while_loop(lambda i, h: i < 12, turn, [0, tf.zeros([1, 3])], **inner)[1]
+
+        optimizer = LossScaleOptimizer(tf.train.GradientDescentOptimizer(0.01), dynamic())
+        train_op = optimizer.minimize(tf.reduce_sum(tf.map_fn(row, x)))
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            before = session.run(w)
+            session.run(train_op)
+            assert (session.run(w) != before).all()
+    assert [line for line in caplog.messages if "TensorFlow" in line] == []

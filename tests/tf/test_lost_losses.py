@@ -1,6 +1,7 @@
 """A loss that is not a number in float16 is told of, whichever way the run is started; other results are not."""
 
 import collections
+import re
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
+from npu_shim.cli.scripts import arguments, run
+from npu_shim.options.entrances import forced
 from npu_shim.session import lines
 from npu_shim.session.observers import lost_losses
 
@@ -92,6 +95,25 @@ def test_nothing_else_is_told(told, parameters, name):
 def test_any_number_that_is_nan_is_a_loss_that_may_be_lost(told):
     lost(LOW, "add_n")
     assert [line.partition(" in ")[0] for line in told if "saturate" in line] == ["'add_n:0' is nan"]
+
+
+def test_what_is_advised_runs_and_is_float32(told, monkeypatch):
+    """On every profile: the mode alone stopped at the first convolution of a script for an NPU."""
+
+    def result():
+        with tf.Graph().as_default(), tf.Session(config=sessions.config(**LOW)) as session:
+            x = tf.placeholder(tf.float32, [1, 8, 8, 3])
+            y = tf.nn.conv2d(x * 1e6, tf.ones([3, 3, 3, 4]), 1, "SAME", name="y")
+            loss = tf.reduce_mean(y - 0.5 * y, name="loss")
+            return session.run(loss, {x: np.ones([1, 8, 8, 3])})
+
+    monkeypatch.setenv(forced.VARIABLE, "{}")
+    assert not np.isfinite(result())
+    (line,) = [line for line in told if "saturate" in line]
+    words = re.search(r"in float32 \((.*?)\)", line).group(1).split()
+    run.export_values(arguments.split("run", [*words, "script.py"], run.OPTIONS)[0])
+    assert result() == pytest.approx(8e6, rel=0.5)
+    assert all(words[n] in lost_losses.ENDED_TEXT for n in range(len(words)))
 
 
 def test_finite_results_of_every_kind_are_looked_at_and_left():

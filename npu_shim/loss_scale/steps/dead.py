@@ -16,11 +16,11 @@ from typing import Any, Callable, Iterable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.optimizers.update_ops import upstream
-from npu_shim.rewriter.graph.walks import reached
+from npu_shim.rewriter.graph.walks import givers, reached
 
 LOG = logging.getLogger("npu_shim")
 SAID = "npu_shim/dead_gradients"  # collection of a graph: names of the ops that were spoken of
+BACK_EDGES = ("NextIteration", "RefNextIteration")
 REMEDY = "then no step is applied. Call compute_gradients outside of the control dependencies, apply_gradients within"
 
 
@@ -66,6 +66,11 @@ def _waits_for_its_loop(leaving: Any) -> bool:
 
 
 def _ended_before(awaited: tuple[Any, ...]) -> frozenset[str]:
-    """The names of the frames of the loops that end before one of these ops runs."""
-    contexts = (op._get_control_flow_context() for op in upstream(awaited) if op.type == "Exit")
+    """The names of the frames of the loops that end before one of these ops runs.
+
+    What the turn before has run, behind the back edge of a loop around them, is no part of this turn: there the same
+    loop ended in another frame.
+    """
+    before = reached(awaited, lambda op: () if op.type in BACK_EDGES else givers(op))
+    contexts = (op._get_control_flow_context() for op in before if op.type == "Exit")
     return frozenset(str(context.name) for context in contexts if context is not None)
