@@ -145,6 +145,51 @@ def test_where_the_state_is_kept_now_and_then_the_error_says_how_far_back_it_is(
         assert (session.run(large) == 1 + trained - behind).all()
 
 
+SIZES = 8, 200, 6, 8, 6, 200  # of batches; the second needs another block of memory than the first
+
+
+def trained(kind, fails=None, at=None):
+    """The variables after a step on each of SIZES, and what the worker was asked; message `at` fails, if any does."""
+    x, y, loss, train, _ = built()
+    real, asked = remote.Worker._send, []
+
+    def send(device, then, message, data=b"", blocks=()):
+        asked.append(message["do"])
+        if len(asked) - 1 == at and fails == "killed":
+            os.kill(device.started.pid, signal.SIGKILL)
+        elif len(asked) - 1 == at:
+            message, data = (message, b"no program") if data else ({**message, "do": "nothing"}, data)
+        return real(device, then, message, data, blocks)
+
+    with pytest.MonkeyPatch.context() as patch, sessions.opened(kind) as session:
+        patch.setattr(remote.Worker, "_send", send)
+        for size in SIZES:
+            feeds = {x: np.resize(A, [size, 6]), y: np.resize(B, size)}
+            try:
+                session.run([loss, train], feeds)
+            except tf.errors.InternalError:
+                session.run([loss, train], feeds)  # by TensorFlow, from the last completed step
+        return session.run(tf.global_variables()), asked
+
+
+@pytest.mark.parametrize("fails", ["refused", pytest.param("killed", marks=pytest.mark.nightly)])
+def test_whatever_message_fails_the_variables_are_those_of_tensorflow(fails):
+    """Regression: after a program that XLA refused, steps took their feeds from memory that nobody had filled."""
+
+    def of(*arguments):
+        with tf.Graph().as_default():
+            tf.set_random_seed(1)
+            return trained(*arguments)
+
+    expected, asked = of("session")[0], of("pjrt")[1]
+    loads = [number for number, what in enumerate(asked) if what == "load"]
+    every = range(len(asked)) if os.environ.get("NPU_SHIM_NIGHTLY") else loads[1:2]
+    assert len(loads) == 3
+    for number in every:
+        for value, wanted in zip(of("pjrt", fails, number)[0], expected):
+            np.testing.assert_allclose(value, wanted, rtol=1e-3, atol=1e-4, err_msg=asked[number])
+
+
 @pytest.mark.parametrize("when", ["before", "while a later session connects"])
 def test_a_later_session_has_a_new_worker_whenever_the_first_ends(when, monkeypatch):
     """Regression: a process that was killed is there until it is waited for, and the later session's run failed."""

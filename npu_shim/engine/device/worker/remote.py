@@ -10,6 +10,7 @@ accelerators a copy costs the way over the bus, and is made so often that it tak
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import weakref
 from dataclasses import asdict
@@ -22,7 +23,7 @@ from npu_shim.engine.device.worker import starting
 from npu_shim.engine.device.worker.channel import Channel, Closed
 from npu_shim.engine.device.worker.double_buffer import DoubleBuffer
 from npu_shim.engine.device.worker.memory import Block, Tensor
-from npu_shim.engine.device.worker.serving import exchange_size, exchanged, updated
+from npu_shim.engine.device.worker.serving import NO_BLOCK, exchange_size, exchanged, require, updated
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest
 
@@ -48,9 +49,10 @@ class Worker:
         self._kept = DoubleBuffer()
         self._changed: set[str] = set()  # names of the variables whose newest value only the worker has
         self._behind = 0  # completed steps that the kept values lack
-        # number -> (places of each step's feeds, of the fetches, names of the variables that it writes)
-        self._programs: dict[int, tuple[Sequence[Any], Any, tuple[str, ...]]] = {}
-        self._exchange: Block | None = None
+        # number -> (places of each step's feeds, of the fetches, names of the variables that it writes, its block)
+        self._programs: dict[int, tuple[Sequence[Any], Any, tuple[str, ...], int]] = {}
+        self._exchange: tuple[int, Any] = (NO_BLOCK, None)  # the block for feeds and fetches of programs to come
+        self._blocks = itertools.count()
         self._then: Callable[[Any], Any] | None = None  # what to do with the answer that is awaited
         try:
             self.platform = self._connect(interpreter, exact)
@@ -72,27 +74,28 @@ class Worker:
         """Compiles a program, see `InProcess.load`. Raises memory.NoRoom as well: its feeds have no place."""
         with self._lock:
             self.settle()
-            size = exchange_size(manifest)
-            fits = self._exchange is not None and self._exchange.size >= size
-            block = self._exchange if fits and self._exchange is not None else Block.of(size)
+            exchange = self._exchange
+            fits = exchange[1] is not None and exchange[1].size >= exchange_size(manifest)
+            if not fits:
+                exchange = next(self._blocks), Block.of(exchange_size(manifest))
 
             def loaded(answer: Any) -> Loading:
-                self._exchange = block
+                self._exchange = exchange
                 number = int(answer["number"])
-                feeds, fetches = exchanged(block, manifest)
-                self._programs[number] = rows_of(feeds, manifest.iterations), fetches, updated(manifest)
+                feeds, fetches = exchanged(exchange[1], manifest)
+                rows = rows_of(feeds, manifest.iterations)
+                self._programs[number] = rows, fetches, updated(manifest), exchange[0]
                 return Loading(number, bool(answer["cache_hit"]), str(answer["warning"]), tuple(answer["composites"]))
 
-            message = {"do": "load", "manifest": asdict(manifest), "cache": cache}
-            loading: Loading = self._ask(loaded, message, hlo, [] if fits else [block])
+            message = {"do": "load", "manifest": asdict(manifest), "cache": cache, "block": exchange[0]}
+            loading: Loading = self._ask(loaded, message, hlo, [] if fits else [exchange[1]])
             return loading
 
     def unload(self, number: int) -> None:
         """Frees a program, see `InProcess.unload`."""
         with self._lock:
             self.settle()
-            self._ask(dict, {"do": "unload", "number": number})
-            del self._programs[number]
+            self._ask(lambda _: self._programs.pop(number), {"do": "unload", "number": number})
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Copies values of variables, see `InProcess.put`. Raises memory.NoRoom as well."""
@@ -102,14 +105,15 @@ class Worker:
             tensors = [Tensor(name, array.dtype.name, array.shape) for name, array in arrays.items()]
             new = [tensor for tensor in tensors if self._kept.lacks(tensor)]
             blocks = [Block.of(self._kept.size_of(new))] if new else []
-            if new:
-                self._kept.add(blocks[0], new)
+            kept = self._kept.extended(blocks[0], new) if new else self._kept
             for name, array in arrays.items():
-                np.copyto(self._kept.next(name), array)
+                np.copyto(kept.next(name), array)
 
             def done(_: Any) -> None:
-                self._kept.swap(arrays)
+                kept.swap(arrays)
+                self._kept = kept
                 self._changed.difference_update(arrays)
+                self._behind = self._behind if self._changed else 0
 
             self._ask(done, {"do": "put", "names": list(arrays), "new": new}, b"", blocks)
 
@@ -117,7 +121,7 @@ class Worker:
         """Runs a program, see `InProcess.run`. The results are the worker's memory, until the next call."""
         with self._lock:
             self.settle()
-            rows, fetches, changed = self._programs[number]
+            rows, fetches, changed, block = self._programs[number]
             fill(rows, steps)
 
             def done(answer: Any) -> None:
@@ -126,7 +130,7 @@ class Worker:
                 if answer["kept"]:
                     self._swap_kept()
 
-            self._send(done, {"do": "run", "number": number, "steps": len(steps)})
+            self._send(done, {"do": "run", "number": number, "block": block, "steps": len(steps)})
             if fetches:
                 self.settle()
             return dict(fetches)
@@ -135,7 +139,7 @@ class Worker:
         """Waits for what the worker does. Ctrl-C ends the waiting only: what it does is done when it is asked again.
 
         Raises:
-            RuntimeError: it failed; starting.Gone: the worker has ended.
+            RuntimeError: it failed, or speaks of another generation; starting.Gone: the worker has ended.
         """
         with self._lock:
             if self._then is None:
@@ -146,7 +150,10 @@ class Worker:
                     then, self._then = self._then, None
                     answer = self._channel.receive()[0]
                     if "error" not in answer:
-                        return then(answer)
+                        result = then(answer)
+                    require("generation", answer["generation"], self._kept.generation)
+                    if "error" not in answer:
+                        return result
             except Closed:
                 raise self.started.gone() from None
             raise starting.ERRORS.get(answer["error"], RuntimeError)(answer["text"])
@@ -191,6 +198,7 @@ class Worker:
             raise RuntimeError("the engine's worker belongs to the process that this one was forked from")
         try:
             with uninterrupted():
+                message = {**message, "generation": self._kept.generation}
                 self._channel.send(message, data, [block.descriptor for block in blocks])
                 self._then = then
         except (Closed, OSError) as error:

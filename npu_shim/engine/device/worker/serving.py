@@ -20,6 +20,7 @@ from npu_shim.engine.device.worker.memory import Block, Tensor
 from npu_shim.pjrt import arrays, jax_compat, manifest
 from npu_shim.rewriter.errors import ConfigError
 
+NO_BLOCK = -1  # number of the block of who has none
 SHARE = 0.05  # of the time may go to copying the state back, where that is not done after each step
 
 
@@ -80,24 +81,29 @@ class _Served:
         self._channel, self._exact = channel, exact
         self._kept = DoubleBuffer()
         self._changed: set[str] = set()  # names of the variables whose newest value is on the device only
-        # number -> arrays of the feeds, of the fetches; what changes
-        self._programs: dict[int, tuple[Any, Any, tuple[str, ...]]] = {}
-        self._exchange: Any = None  # the block for feeds and fetches
+        # number -> arrays of the feeds, of the fetches; what changes; the number of the block that the arrays are in
+        self._programs: dict[int, tuple[Any, Any, tuple[str, ...], int]] = {}
+        self._exchange: tuple[int, Any] = (NO_BLOCK, None)  # the block for feeds and fetches of programs to come
         self._spent, self._since = 0.0, 0.0  # how long copying took, and when it ended
 
     def serve(self) -> None:
         """Answers until the connection is closed."""
         try:
-            self._channel.send(_answer(self._open))
+            self._reply(_answer(self._open))
             while True:
-                self._channel.send(_answer(self._do, *self._channel.receive()))
+                self._reply(_answer(self._do, *self._channel.receive()))
         except Closed:
             self._channel.close()
+
+    def _reply(self, answer: Any) -> None:
+        self._channel.send({**answer, "generation": self._kept.generation})
 
     def _do(self, message: Any, data: bytes, descriptors: Sequence[int]) -> Any:
         ways = {"load": self._load, "unload": self._unload, "put": self._put, "run": self._run, "keep": self._keep,
                 "show": self._show}  # fmt: skip
-        return ways[message["do"]](message, data, [Block(descriptor) for descriptor in descriptors])
+        blocks = [Block(descriptor) for descriptor in descriptors]
+        require("generation", message["generation"], self._kept.generation)
+        return ways[message["do"]](message, data, blocks)
 
     def _open(self) -> Any:
         self._device = InProcess()
@@ -106,10 +112,12 @@ class _Served:
         return {"platform": self._device.platform}
 
     def _load(self, message: Any, data: bytes, blocks: Sequence[Block]) -> Any:
-        self._exchange = blocks[0] if blocks else self._exchange
+        exchange = (message["block"], blocks[0]) if blocks else self._exchange
+        require("block", message["block"], exchange[0])
         described = manifest.decoded(message["manifest"])
         loading = self._device.load(described, data, message["cache"])
-        self._programs[loading.number] = (*exchanged(self._exchange, described), updated(described))
+        self._exchange = exchange  # not before: where a program is refused, the other side forgets its new block too
+        self._programs[loading.number] = (*exchanged(exchange[1], described), updated(described), exchange[0])
         return loading._asdict()
 
     def _unload(self, message: Any, *_: Any) -> Any:
@@ -118,21 +126,23 @@ class _Served:
         return {}
 
     def _put(self, message: Any, _: bytes, blocks: Sequence[Block]) -> Any:
+        names, kept = message["names"], self._kept
         if blocks:
-            self._kept.add(blocks[0], tensors_of(message["new"]))
-        names = message["names"]
-        self._device.put({name: self._kept.next(name) for name in names})
-        self._kept.swap(names)
+            kept = kept.extended(blocks[0], tensors_of(message["new"]))
+        self._device.put({name: kept.next(name) for name in names})
+        kept.swap(names)
+        self._kept = kept
         self._changed.difference_update(names)
         return {}
 
     def _run(self, message: Any, *_: Any) -> Any:
-        feeds, fetches, changed = self._programs[message["number"]]
+        feeds, fetches, changed, block = self._programs[message["number"]]
+        require("block", message["block"], block)
         fetched = self._device.run_placed(message["number"], feeds, message["steps"])
+        self._device.settle()  # a step that failed ends here, and leaves no error for the next message
+        self._changed.update(changed)
         for name, place in fetches.items():
             np.copyto(place, np.asarray(fetched[name]))
-        self._device.settle()
-        self._changed.update(changed)
         now = time.monotonic()
         if not self._exact and (now - self._since) * SHARE < self._spent:
             return {"kept": False}
@@ -152,6 +162,14 @@ class _Served:
         """Copies values to their next places."""
         self._device.copy_to({name: self._kept.next(name) for name in message["names"]})
         return {}
+
+
+def require(what: str, said: int, own: int) -> None:
+    """Raises RuntimeError where a message speaks of another block or generation than the one that its receiver has."""
+    if said != own:
+        raise RuntimeError(
+            "the engine and its worker disagree: %s %d is spoken of, and %d is there" % (what, said, own)
+        )
 
 
 def tensors_of(rows: Any) -> list[Tensor]:
