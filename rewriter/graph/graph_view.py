@@ -26,6 +26,7 @@ from typing import (
 KEEP, TO_FLOAT = "_keep_dtype", "_npu_shim_to_float"
 KEEP_WITH_GRADIENTS = 2  # the value of KEEP whose gradient ops get it too; the vendor's scope writes 1
 MOVED = "_npu_shim_moved"  # attribute of what placement.py lowered
+UNSCALES = "_npu_shim_unscales"  # attribute of what takes a loss scale out of gradients; see factors.py
 
 
 class Slot(NamedTuple):
@@ -80,6 +81,7 @@ class Node(NamedTuple):
     asked: int = 0  # dtype number in the attribute _npu_shim_to_float of to_float, 0 for none
     rounded: int = 0  # low dtype that an earlier rewrite had it stand for, 0 for none; see emulation.py
     moved: bool = False  # an earlier rewrite moved a cast in front of it: what it gives is neutral; see placement.py
+    unscales: bool = False  # carries the attribute _npu_shim_unscales
 
     def input_dtype(self, number: int) -> int:
         """Dtype that this node wants at data input `number`."""

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 from .. import tf_internals
 from ..errors import ConfigError, nearest
 from ..graph.emulation import ROUNDED
-from ..graph.graph_view import KEEP, MOVED, TO_FLOAT, GraphView, Layout, Node, Port, Slot
+from ..graph.graph_view import KEEP, MOVED, TO_FLOAT, UNSCALES, GraphView, Layout, Node, Port, Slot
 from ..tables.dtypes import FLOAT32
 
 # Old forms with one type attribute for data and statistics, and the newer forms with two. A node is read as its newer
@@ -127,8 +127,8 @@ def _read_node(proto, name, layouts, ports):
     kept = KEEP in attr and attr[KEEP].i != 0
     asked = attr[TO_FLOAT].type if TO_FLOAT in attr else 0
     rounded = attr[ROUNDED].type if ROUNDED in attr else 0
-    moved = MOVED in attr
-    return Node(name, op, proto.device, layout, dtypes, tuple(inputs), controls, kept, asked, rounded, moved)
+    flags = MOVED in attr, UNSCALES in attr
+    return Node(name, op, proto.device, layout, dtypes, tuple(inputs), controls, kept, asked, rounded, *flags)
 
 
 def _unknown(proto, missing, position, layouts):

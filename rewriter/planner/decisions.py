@@ -36,6 +36,7 @@ class Reason(enum.Enum):
     NO_LOW_TYPE = "the op definition admits no low precision"
     KEPT_ATTR = "kept by the op table"
     SCOPE = "kept by scope (_keep_dtype)"
+    UNSCALES = "takes a loss scale out of gradients, which may be too small for float16 without it"
     SOURCE = "a source: variables, constants, feeds and readers keep their dtype"
     FED = "fed from outside"
     REFERENCE = "reads or writes a reference variable"

@@ -145,7 +145,7 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
     if position in state.tie_of:
         return decide_tied(state, position, node)
     pinned = rule.pinned or state.pins.get(position)
-    if override is not None and pinned in (None, Reason.SCOPE, Reason.LOOP_DECIDES):
+    if override is not None and pinned in (None, Reason.SCOPE, Reason.LOOP_DECIDES, Reason.UNSCALES):
         wanted = _dtypes_by_override(state, node, rule, override)
         pinned = None
     elif pinned is None:

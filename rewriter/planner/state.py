@@ -16,6 +16,7 @@ from .casts import Narrowed
 from .conditions import deciding
 from .decisions import Reason
 from .overrides import Left
+from .unscaling import unscaling_nodes
 
 
 class Meaning(enum.IntEnum):
@@ -60,6 +61,8 @@ class State:
         self.readings = readings(view)
         self.pins = dict.fromkeys(already_rounded(view.nodes, kernels), Reason.ALREADY_ROUNDED)
         self.pins.update(find_pins(view, self.readings.late))
+        if policy.gray in (Action.FOLLOW, Action.LOWER):
+            self.pins = {**dict.fromkeys(unscaling_nodes(view, facts), Reason.UNSCALES), **self.pins}
         self.narrowed: Dict[int, Narrowed] = {}  # node -> what its inputs are rounded to
         self.left: Left = {}  # nodes that stay as they are against a request for their type
         self.round = 0

@@ -7,29 +7,51 @@ the loss is multiplied by and the gradients are divided by: the same constant, v
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable, Iterator, NamedTuple
+from typing import Any, Iterable, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.graph import factors
+from npu_shim.rewriter.graph.factors import DIVISIONS, PASSES_ON, Factor, Graph
 
 # LossScaleOptimizer of contrib, Keras and npu_shim, MixedPrecisionLossScaleOptimizer, NPULossScaleOptimizer;
 # MixedPrecisionOptimizerWrapper of OpenSeq2Seq
 NAMED_AS_SCALING = re.compile("LossScal|MixedPrecision|AutomaticLossScaler")
-PASSES_ON = {"Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "ReadVariableOp", "StopGradient", "Enter"}
 LOSS_PASSES_ON = PASSES_ON | {"Sum", "Mean", "Neg", "CheckNumerics"}
-DIVISIONS = ("RealDiv", "Div")
-CLOSE = 1e-3  # reciprocals are rounded
 
 
-class Factor(NamedTuple):
-    """A scalar that something is multiplied by.
+class _Built(Graph):
+    """A tf.Graph as it was built."""
 
-    Attributes:
-        name: str, the op that gives it; "" for a constant.
-        value: float, the constant; or the exponent of what the op gives, 1 or -1.
-    """
+    def op(self, tensor: Any) -> Any:
+        return tensor.op
 
-    name: str
-    value: float
+    def kind(self, op: Any) -> str:
+        return str(op.type)
+
+    def name(self, op: Any) -> str:
+        return str(op.name)
+
+    def inputs(self, op: Any) -> Sequence[Any]:
+        return list(op.inputs)
+
+    def readers(self, op: Any) -> Iterable[Any]:
+        return (reader for tensor in op.outputs for reader in tensor.consumers())
+
+    def is_scalar(self, tensor: Any) -> bool:
+        return tensor.shape.ndims == 0 and bool(tensor.dtype.is_floating)
+
+    def constant(self, tensor: Any) -> float | None:
+        value = tf.get_static_value(tensor) if self.is_scalar(tensor) else None
+        return None if value is None else float(value)
+
+
+_BUILT = _Built()
+
+
+def unscaling_in(graph: tf.Graph) -> set[str]:
+    """Returns the names of the ops of a graph that take a scale out of gradients."""
+    return {op.name for op in factors.unscaling(_BUILT, [op for op in graph.get_operations() if op.type == "Mul"])}
 
 
 def scales_itself(optimizer: Any) -> bool:
@@ -46,28 +68,24 @@ def scales_itself(optimizer: Any) -> bool:
     return False
 
 
-def divided_out(calls: Iterable[Any], factors: Iterable[Factor]) -> Factor | None:
+def divided_out(calls: Iterable[Any], by: Iterable[Factor]) -> Factor | None:
     """Returns a factor of the calls' losses that is divided out of the gradients, or None.
 
     Args:
         calls: made.Call.
-        factors: what the script multiplies the gradients by.
+        by: what the script multiplies the gradients by.
     """
-    by_hand = list(factors)
+    by_hand = list(by)
     for call in calls:
         for factor in _of_losses(call):
-            if any(_cancel(factor, other) for other in by_hand):
+            if any(factors.cancel(factor, other) for other in by_hand):
                 return factor
     return None
 
 
 def factors_of(op: Any) -> list[Factor]:
     """Returns the scalars that an op multiplies by or divides by: none, one or two."""
-    if op.type == "Mul":
-        return [_factor(tensor) for tensor in op.inputs if _is_scalar(tensor)]
-    if op.type in DIVISIONS and _is_scalar(op.inputs[1]):
-        return [_inverse(_factor(op.inputs[1]))]
-    return []
+    return factors.factors_of(_BUILT, op)
 
 
 def is_scaled(op: Any, number: int) -> bool:
@@ -75,58 +93,19 @@ def is_scaled(op: Any, number: int) -> bool:
     taken = op.inputs[number]
     if taken.dtype.is_bool or taken.dtype.is_integer:
         return False  # a predicate, an index
-    is_factor = (op.type == "Mul" and _is_scalar(taken)) or (op.type in DIVISIONS and number == 1)
-    return not is_factor or (number == 0 and all(map(_is_scalar, op.inputs)))
+    is_factor = (op.type == "Mul" and _BUILT.is_scalar(taken)) or (op.type in DIVISIONS and number == 1)
+    return not is_factor or (number == 0 and all(map(_BUILT.is_scalar, op.inputs)))
 
 
 def _of_losses(call) -> Iterator[Factor]:
     for start in call.starts:
         if start is not None and not isinstance(start, tf.IndexedSlices):
             start = tf.convert_to_tensor(start)
-            if _is_scalar(start):
-                yield _factor(start)
+            if _BUILT.is_scalar(start):
+                yield factors.factor(_BUILT, start)
     for loss in call.losses:
         op = loss.op
         while op.type in LOSS_PASSES_ON or factors_of(op):
-            factors = factors_of(op)
-            yield from factors
-            constants = [_constant(tensor) is not None for tensor in op.inputs]
+            yield from factors_of(op)
+            constants = [_BUILT.constant(tensor) is not None for tensor in op.inputs]
             op = op.inputs[constants.index(False) if False in constants[:2] else 0].op
-
-
-def _cancel(one, other):
-    if one.name or other.name:
-        return one.name == other.name and one.value == -other.value
-    return abs(one.value) > 1.0 + CLOSE and abs(one.value * other.value - 1.0) < CLOSE  # half a loss is no scale
-
-
-def _factor(tensor):
-    """Returns the scalar as its source gives it: a read of a variable is the variable."""
-    value = _constant(tensor)
-    if value is not None:
-        return Factor("", value)
-    op = tensor.op
-    if op.type in PASSES_ON and op.inputs:
-        return _factor(op.inputs[0])
-    if op.type in ("Reciprocal", "Inv"):
-        return _inverse(_factor(op.inputs[0]))
-    if op.type in DIVISIONS and _constant(op.inputs[0]) == 1.0:
-        return _inverse(_factor(op.inputs[1]))
-    return Factor(op.name, 1.0)
-
-
-def _inverse(factor):
-    if factor.name:
-        return factor._replace(value=-factor.value)
-    return factor._replace(value=1.0 / factor.value if factor.value else 0.0)
-
-
-def _is_scalar(tensor):
-    return tensor.shape.ndims == 0 and tensor.dtype.is_floating
-
-
-def _constant(tensor):
-    if not _is_scalar(tensor):
-        return None
-    value = tf.get_static_value(tensor)
-    return None if value is None else float(value)

@@ -60,6 +60,11 @@ def watch(graph: Any) -> None:
     _running.graph = weakref.ref(graph)
 
 
+def graph_of(number: int | None) -> Any:
+    """Returns the tf.Graph of a session, None if it is gone or elsewhere; argument as for `built`."""
+    return getattr(_running, "graph", lambda: None)() if number is None else _graphs.get(number)
+
+
 def built(number: int | None) -> dict[str, str]:
     """Returns name -> op of the nodes of a session's graph, as the script built it.
 
@@ -75,7 +80,7 @@ def built_in_functions(number: int | None) -> dict[str, str]:
     Args:
         number: as for `built`.
     """
-    graph = _session_graph(number)
+    graph = graph_of(number)
     if graph is None:
         return {}
     functions = _functions(graph)
@@ -93,7 +98,7 @@ def mark(graph_def: Any, number: int | None, apart: bool = True) -> None:
         number: as for `built`.
         apart: whether TensorFlow has merged no equal nodes.
     """
-    graph = _session_graph(number)
+    graph = graph_of(number)
     if graph is not None:
         replaced_ops.mark(graph_def, graph)
     scoped = {} if graph is None else _in_scopes(graph, _bodies_with_scopes(graph))
@@ -105,12 +110,8 @@ def mark(graph_def: Any, number: int | None, apart: bool = True) -> None:
             _mark_by_innermost_call(node, scoped)
 
 
-def _session_graph(number):
-    return getattr(_running, "graph", lambda: None)() if number is None else _graphs.get(number)
-
-
 def _operations(number):
-    graph = _session_graph(number)
+    graph = graph_of(number)
     return () if graph is None else graph.get_operations()
 
 

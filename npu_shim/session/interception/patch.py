@@ -28,7 +28,7 @@ from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.session import clusters, devices, lines, nan, pipeline
-from npu_shim.session.interception import call_scopes, enabling, interceptors, replaced_ops, session_options
+from npu_shim.session.interception import call_scopes, enabling, interceptors, replaced_ops, session_options, unscaled
 from npu_shim.session.native import loader
 from npu_shim.session.observers import attaching, trace
 from npu_shim.session.passes import arrivals, remapping
@@ -264,7 +264,9 @@ def _on_missed_graph(config):
     if config_proto.session_number(config_proto.find_npu_optimizer(proto)) is None:
         lines.once(
             "a session that was made before npu_bridge was imported, or after npu_shim.unpatch(), does not hand its "
-            "graph to NpuOptimizer: it runs as it was written" if _is_active() else UNPATCHED
+            "graph to NpuOptimizer: it runs as it was written"
+            if _is_active()
+            else UNPATCHED
         )
     elif tf.__version__.startswith("1."):
         # the only case that is known there; scripts that feed so run on the NPU, whose optimizer is no Grappler's
@@ -310,6 +312,8 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     if SEEN.encode() in graph and any(SEEN in node.attr for node in graph_def.node):
         return None  # a server whose own config names NpuOptimizer has it again from the session, which has decided
     call_scopes.mark(graph_def, number, config_proto.is_apart(entry))
+    if chosen.policy.changes:
+        unscaled.mark(graph_def, call_scopes.graph_of(number))
     # graph_def is what one run needs, and not always as it was built
     built = call_scopes.built(number) if speaks_of_ops(options.values) else {}
     if built:
