@@ -44,7 +44,7 @@ def data_files():
 def test_a_wheel_has_all_data_files_and_setuptools_warns_of_none(build_py):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = [pathlib.Path(source, file) for _, source, _, files in build_py.data_files for file in files]
-    assert sorted(path for path in found if path.suffix != ".py") == sorted(data_files())
+        packed = [pathlib.Path(source, file) for _, source, _, files in build_py.data_files for file in files]
+    assert sorted(path for path in packed if path.suffix != ".py") == sorted(data_files())
     # a module that no package imports: Python does, when a script starts another
-    assert pathlib.Path("npu_shim/compat/started/sitecustomize.py") in found
+    assert pathlib.Path("npu_shim/compat/started/sitecustomize.py") in packed

@@ -123,7 +123,7 @@ def test_every_form_of_import():
 
 
 def test_modules_that_are_not_ours_count_nothing():
-    assert names("import numpy as np, os.path\nfrom . import tensorflow\nfrom .tensorflow import x\nnp.a; x.c") == []
+    assert names("import scipy as np, os.path\nfrom . import tensorflow\nfrom .tensorflow import x\nnp.a; x.c") == []
     # a module of the user's under the same name takes the name over
     assert names("import tensorflow as tf\nimport torch as tf\ntf.nn.relu") == ["tensorflow"]
 
@@ -249,11 +249,14 @@ def test_files_are_the_users_own_in_order(tmp_path):
 
 
 def test_the_share_is_never_rounded_up_to_all():
-    missing = [scan.Use(("tensorflow.x",), "a.py", 1, scan.NEEDED)]
-    many = {str(n): [] for n in range(9999)}
-    one_short = command.summary(many, missing, 1, 0, "2.15.1")
+    many = command.Report({str(n): [] for n in range(9999)}, {}, set(), [], [], [], [], False, [])
+    one_short = command.summary(many._replace(lost={"tensorflow.x"}), 1, "2.15.1")
     assert one_short == "9999 of 10000 symbols resolve under TensorFlow 2.15.1 (99.9 %); 1 file"
-    assert command.summary(many, [], 3, 1, "2.15.1").endswith("(100 %); 3 files, 1 of them cannot be read")
+    refused = command.summary(many._replace(lost={"0"}), 1, "2.15.1")  # it is there, but not with this argument
+    assert refused == "9998 of 9999 symbols resolve under TensorFlow 2.15.1 (99.9 %); 1 file"
+    whole = command.summary(many._replace(unread=["old.py"]), 3, "2.15.1")
+    assert whole.endswith("(all, by name; values are not seen); 3 files, 1 of them cannot be read")
+    assert "(it needs a, b and c); 1 file" in command.summary(many._replace(needs=["a", "b", "c"]), 1, "2.15.1")
 
 
 def test_tensorflow_core_and_keras_are_ours():

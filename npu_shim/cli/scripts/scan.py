@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import collections
 import functools
+import logging
 import os
 import platform
 import warnings
 from typing import Any, Iterable, Mapping, Sequence
 
 from npu_shim.compat.scan import files as scan
-from npu_shim.compat.scan import modules
+from npu_shim.compat.scan import meanings, modules, search_path
 from npu_shim.compat.scan import reach as scan_reach
 from npu_shim.compat.scan.meanings import CALL
 from npu_shim.compat.scan.symbols import is_of_nothing, lacking, public, refused, symbol
@@ -28,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Exit status: 1 a script will stop: a name, or an argument, is missing where it certainly runs, or a module "
         "that it imports (in a folder: that all scripts import); 0 otherwise; 2 nothing to scan. "
-        "What is missing elsewhere, behind a condition or in a function that may not be called, is listed as 'perhaps'."
+        "What is missing elsewhere, behind a condition or in a function that may not be called, is listed as "
+        "'perhaps'. Names and the arguments of calls are read; what values do, only a run shows."
     )
 
 
@@ -53,11 +55,11 @@ def main(args: argparse.Namespace) -> int:
         print(line)
     if args.all:
         print("".join(_listed("ok", report.found) + _listed("optional", report.optional)), end="")
-    print(summary(report.found, report.missing, len(files), len(report.unread), version, report.will_stop))
-    return 1 if report.will_stop else 0
+    print(summary(report, len(files), version))
+    return 1 if report.will_stop or report.needs else 0
 
 
-Report = collections.namedtuple("Report", "found optional missing stops perhaps unread silent will_stop")
+Report = collections.namedtuple("Report", "found optional lost stops perhaps unread silent will_stop needs")
 
 
 def examined(files: Sequence[str], script: str | None = None) -> Report:
@@ -68,20 +70,25 @@ def examined(files: Sequence[str], script: str | None = None) -> Report:
         script: path of the script that is started; None: any of them may be.
 
     Returns:
-        Report: found and optional are dicts of name -> list of scan.Use; missing is a list of Use; stops and perhaps
-        are lists of modules.Problem; unread is a list of scan.Unread; silent are lines about what has no effect;
-        will_stop is a bool.
+        Report: found and optional are dicts of name -> list of scan.Use; lost is a set of names that are missing, or
+        refuse an argument; stops and perhaps are lists of modules.Problem; unread is a list of scan.Unread; silent are
+        lines about what has no effect; will_stop is a bool; needs is a sorted list of packages that are not installed,
+        without which it stops.
     """
     read = [scan.read(path) for path in files]
     unread = [result for result in read if isinstance(result, scan.Unread)]
     scripts = [result for result in read if not isinstance(result, scan.Unread)]
+    searched = search_path.joined(script.search for script in scripts)
+    scripts = [script._replace(search=searched) for script in scripts]
     starts = (
         [candidate for candidate in scripts if candidate.path == script] if script else scan_reach.starting(scripts)
     )
     by_place, optional, missing = sort(
         [use for script in scripts for use in script.uses], {other.path: other.assigned for other in scripts}
     )
-    names = [*map(_missing, missing), *_refusals(scripts)]
+    refusals = list(_refusals(scripts))
+    names = [*map(_missing, missing), *(problem for _, problem in refusals)]
+    lost_names = {use.names[0] for use in missing} | {name for name, _ in refusals}
     lost = modules.lost(scripts, scan.python_files(os.path.dirname(script) or ".") if script else files)
     runs = scan_reach.certain(scripts, starts)
     # a folder has scripts for other machines, which need modules that are not here: what all scripts need counts
@@ -89,9 +96,11 @@ def examined(files: Sequence[str], script: str | None = None) -> Report:
     stops = _within(names, runs) + _within(lost, set.intersection(*every) if every else ())
     perhaps = [script for script in (*names, *lost) if script not in stops]
     needed = {file for other in scripts if (other.path, "") in runs for file in scan_reach.imported(other)} | {script}
-    will_stop = bool(stops) or any(name.path in needed or len(unread) == len(files) for name in unread)
+    will_stop = any(name.path in needed or len(unread) == len(files) for name in unread)
+    will_stop = will_stop or any(not problem.needs for problem in stops)
+    needs = sorted({problem.needs for problem in stops if problem.needs})
     silent = _without_effect(scripts)
-    return Report(by_place, optional, missing, sorted(stops), sorted(perhaps), unread, silent, will_stop)
+    return Report(by_place, optional, lost_names, sorted(stops), sorted(perhaps), unread, silent, will_stop, needs)
 
 
 def _within(problems, runs):
@@ -103,14 +112,14 @@ def _missing(use):
 
 
 def _refusals(scripts):
-    """Calls with names of arguments that do not exist."""
+    """(name, problem) of calls with names of arguments that do not exist."""
     for call in (call for script in scripts for call in script.calls):
         answers = [refused(name, call.keywords) for name in call.names]
         if all(wrong for wrong, _ in answers):
             wrong, taken = answers[0]
             name = symbol(call.names[0]) or call.names[0]
             reason = "%s takes no argument '%s'%s" % (_short(name), wrong, nearest(wrong, taken))
-            yield modules.Problem(call.path, call.line, call.function, call.certain, reason)
+            yield name, modules.Problem(call.path, call.line, call.function, call.certain, reason)
 
 
 def _without_effect(scripts):
@@ -155,6 +164,8 @@ def sort(
     own = functools.partial(_may_be_set, assigned=assigned or {})
     for use in uses:
         here = [name for name in map(symbol, use.names) if name]
+        if here and meanings.root(here[0]) in meanings.UNCOUNTED:
+            continue
         if here:
             by_place[here[0]].append(use)
         elif any(map(is_of_nothing, use.names)):  # said where it is made
@@ -205,19 +216,21 @@ def explained(name: str) -> str:
     return "%s: there is no '%s' in %s%s" % (said, part, _short(where), close)
 
 
-def summary(
-    by_place: Mapping[str, Any], missing: Sequence[Any], files: int, unread: int, version: str, will_stop: bool = False
-) -> str:
-    """The last line: the share that resolves, never rounded up to 100 %, and no share of what will stop."""
-    lost = len({use.names[0] for use in missing})
-    total = len(by_place) + lost
+def summary(report: Report, files: int, version: str) -> str:
+    """The last line: the share that resolves, never rounded up to all, and no share of what will stop."""
+    total = len(set(report.found) | report.lost)
+    there = total - len(report.lost)
     where = "%d file%s" % (files, "" if files == 1 else "s")
-    where += ", %d of them cannot be read" % unread if unread else ""
+    where += ", %d of them cannot be read" % len(report.unread) if report.unread else ""
     if not total:
         return "no name of TensorFlow, npu_bridge or hccl in " + where
-    share = "100" if not lost else "%.1f" % (1000 * len(by_place) // total / 10)
-    told = "it will stop" if will_stop else share + " %"
-    return "%d of %d symbols resolve under TensorFlow %s (%s); %s" % (len(by_place), total, version, told, where)
+    share = "%.1f %%" % (1000 * there // total / 10) if report.lost else "all, by name; values are not seen"
+    told = "it will stop" if report.will_stop else "it needs " + _listing(report.needs) if report.needs else share
+    return "%d of %d symbols resolve under TensorFlow %s (%s); %s" % (there, total, version, told, where)
+
+
+def _listing(words):
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _listed(word, by_name):
@@ -237,11 +250,14 @@ def _short(name):
 
 
 def _prepare():
-    """Installs `tensorflow` as `npu-shim run` does, without warnings; returns its version."""
+    """Installs `tensorflow`, and what libraries have lost, as `npu-shim run` does, without a word; its version."""
     from npu_shim.compat import tensorflow_v1
+    from npu_shim.compat.python import aliases
 
     warnings.simplefilter("ignore")
     tensorflow_v1.install()
+    aliases.install()
+    aliases.LOG.setLevel(logging.ERROR)  # what an alias stands for is said when the script runs
     import tensorflow as tf
 
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)

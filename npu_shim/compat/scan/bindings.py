@@ -2,7 +2,7 @@
 
 import ast
 import os
-from typing import Set, Tuple
+from typing import Iterable, Set, Tuple
 
 
 def bound_names(tree: ast.AST, path: str, seen: Tuple[str, ...] = ()) -> Set[str]:
@@ -26,17 +26,21 @@ def bound_names(tree: ast.AST, path: str, seen: Tuple[str, ...] = ()) -> Set[str
     return names
 
 
-def own_file(path: str, module: str, level: int = 0) -> str:
-    """The file of a module that lies beside a script or above it, or ""."""
+def own_file(path: str, module: str, level: int = 0, folders: Iterable[str] = ()) -> str:
+    """The file of a module that lies beside a script, above it or in one of `folders`, or ""."""
     folder = os.path.dirname(path)
     for _ in range(max(level - 1, 0)):
         folder = os.path.dirname(folder)
-    for _ in range(1 if level else 4):
-        base = os.path.join(folder, *module.split("."))
+    places = [folder]
+    if not level:
+        for _ in range(3):
+            places.append(os.path.dirname(places[-1]))
+        places += folders
+    for place in places:
+        base = os.path.join(place, *module.split("."))
         for file in (base + ".py", os.path.join(base, "__init__.py")):
             if os.path.isfile(file):
                 return file
-        folder = os.path.dirname(folder)
     return ""
 
 

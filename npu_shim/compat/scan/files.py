@@ -8,10 +8,11 @@ of TensorFlow's version bind stands for all of its meanings. Objects are followe
 """
 
 import os
-from typing import List, NamedTuple, Union
+from typing import Dict, List, NamedTuple, Union
 
 from npu_shim.compat.scan.reach import module_files
 from npu_shim.compat.scan.reader import ANYTHING, NEEDED, OPTIONAL, PERHAPS, SET, Script, Use, script
+from npu_shim.compat.scan.search_path import SearchPath, joined
 
 __all__ = [
     "NEEDED", "OPTIONAL", "PERHAPS", "SET", "Script", "Unread", "Use", "own_files", "python_files", "read", "uses",
@@ -49,17 +50,30 @@ def own_files(path: str) -> List[str]:
 
     Where it imports a module whose name is made when it runs, all files of its folder.
     """
-    files_used = [path]
-    for file in files_used:  # grows
-        result = read(file)
-        if isinstance(result, Unread):
-            continue
-        for asked in result.imports:
-            more = module_files(result, asked.module, asked.level)
-            if asked.module == ANYTHING:
-                more = python_files(os.path.dirname(path) or ".")
-            files_used += [own for own in more if own not in files_used]
-    return files_used
+    known: Dict[str, Union[Script, Unread]] = {}
+    files_used, searched = [path], SearchPath()
+    while True:
+        for file in files_used:  # grows
+            if file not in known:
+                known[file] = read(file)
+            result = known[file]
+            if not isinstance(result, Unread):
+                files_used += dict.fromkeys(own for own in _imported(result, path, searched) if own not in files_used)
+        every = joined(result.search for result in known.values() if not isinstance(result, Unread))
+        if every == searched:
+            return files_used
+        searched = every  # what one script adds to sys.path serves those that it imports as well
+
+
+def _imported(result: Script, path: str, searched: SearchPath) -> List[str]:
+    """The files of the script's own that a file of it may import."""
+    files: List[str] = []
+    for asked in result.imports:
+        if asked.module == ANYTHING:
+            files += python_files(os.path.dirname(path) or ".")
+        else:
+            files += module_files(result._replace(search=searched), asked.module, asked.level)
+    return files
 
 
 def _foreign(path: str, name: str) -> bool:

@@ -15,7 +15,8 @@ from npu_shim.compat.scan.conditions import constant, is_constant
 
 Meanings = Tuple[Optional[str], ...]  # None stands for anything else
 Attributes = Dict[Tuple[str, str], Meanings]  # (class, attribute) -> what methods set it to
-ROOTS = ("tensorflow", "tensorflow_core", "keras", "npu_bridge", "hccl")
+ROOTS = ("tensorflow", "tensorflow_core", "keras", "npu_bridge", "hccl", "numpy")
+UNCOUNTED = ("numpy",)  # what is lost of it is told; what is there is no sign of a TensorFlow script
 NPU_INIT = "npu_bridge.npu_init"
 CALL = "()"
 BUILTINS = frozenset(dir(builtins)) | frozenset(
@@ -159,8 +160,13 @@ def through(node: ast.AST) -> str:
 
 
 def is_tracked(module: str) -> bool:
-    """Whether a module, or a name in one, is TensorFlow's or the bridge's."""
-    return module.split(".")[0] in ROOTS
+    """Whether a module, or a name in one, is TensorFlow's, the bridge's or NumPy's."""
+    return root(module) in ROOTS
+
+
+def root(name: str) -> str:
+    """The package with which a dotted name begins."""
+    return name.split(".")[0]
 
 
 def _union(*parts: Meanings) -> Meanings:

@@ -107,7 +107,7 @@ def rows() -> dict[str, list[str]]:
 
 def _as_made(kind: Any) -> Any:
     """The class of a class's objects: Keras chooses another base for them when the first is made in a graph."""
-    if "keras" not in kind.__module__:
+    if "keras" not in kind.__module__ or hasattr(kind, "__del__"):  # which wants an object that is whole
         return kind
     try:
         return type(kind.__new__(kind))

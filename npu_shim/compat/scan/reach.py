@@ -102,7 +102,8 @@ def imported(script: Script, function: str = "") -> List[str]:
 def module_files(script: Script, module: str, level: int) -> List[str]:
     """The files of the script's own that the import of a module runs: its packages' and its own."""
     parts = module.split(".") if module else []
-    candidates = [own_file(script.path, ".".join(parts[:n]), level) for n in range(1, len(parts) + 1)]
+    folders = sorted(script.search.folders)
+    candidates = [own_file(script.path, ".".join(parts[:n]), level, folders) for n in range(1, len(parts) + 1)]
     return [file for file in candidates if file]
 
 

@@ -8,6 +8,7 @@ from npu_shim.compat.scan import meanings
 from npu_shim.compat.scan.bindings import bound_names, own_file
 from npu_shim.compat.scan.conditions import catches_all, constant, is_constant, is_main, may_miss_a_name, of_python
 from npu_shim.compat.scan.meanings import Facts, Meanings, Names, Scope, is_object, is_tracked
+from npu_shim.compat.scan.search_path import SearchPath, search_path
 
 # how much a script needs a name
 NEEDED = "needed"
@@ -81,6 +82,7 @@ class Script(NamedTuple):
         starts: bool, whether running it does something: it is a script, not only a module.
         says_npu_optimizer: line of the first "NpuOptimizer" in a string, or 0.
         assigned: names of the attributes that it sets, on whatever object; "*" where it may be any.
+        search: what it adds to sys.path.
     """
 
     path: str
@@ -92,6 +94,7 @@ class Script(NamedTuple):
     starts: bool
     says_npu_optimizer: int
     assigned: FrozenSet[str] = frozenset()
+    search: SearchPath = SearchPath()
 
 
 def script(source: Union[str, bytes], path: str = "<source>") -> Script:
@@ -104,7 +107,7 @@ def script(source: Union[str, bytes], path: str = "<source>") -> Script:
     strings = [getattr(node, "lineno", 0) for node in ast.walk(tree) if constant(node) == "NpuOptimizer"]
     return Script(
         path, _first_of_each(uses), frozenset(reader.functions), frozenset(reader.references), tuple(reader.imports),
-        reader.calls, reader.starts, min(strings, default=0), meanings.assigned(tree),
+        reader.calls, reader.starts, min(strings, default=0), meanings.assigned(tree), search_path(tree, path),
     )  # fmt: skip
 
 
