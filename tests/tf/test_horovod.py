@@ -70,6 +70,69 @@ seen["keras"] = [value.tolist() for value in model.get_weights()]
 seen["loss"], seen["lr"] = [float(loss) for loss in told["loss"]], [float(lr) for lr in told["lr"]]
 seen["reduced"] = float(hvd_keras.allreduce(hvd.rank() + 1.0))
 """
+# collectives of every dtype, against what NumPy makes of both ranks' arrays; "off" lists those that differ
+DTYPES = """
+import ml_dtypes
+from npu_bridge.npu_init import hccl_ops, npu_allreduce
+tf.reset_default_graph()
+SMALL = {"bool": [[True, False, False, True], [True, True, False, False]], "int8": [[-100, 3, 5, -7], [-27, 4, 5, 3]]}
+FLOATS = [[1.5, -2.25, 3.0, -0.5], [2.0, 4.5, 3.0, 0.25]]
+GIVEN = {
+    **SMALL, "uint8": [[100, 3, 5, 250], [101, 4, 5, 3]], "int16": [[-30000, 3, 5, -7], [-2000, 4, 5, 3]],
+    "uint16": [[65000, 3, 5, 7], [500, 4, 5, 3]], "int32": [[-(2**30), 3, 5, -7], [7, 4, 5, 3]],
+    "uint32": [[2**31 + 5, 3, 5, 7], [2**31 - 9, 4, 5, 3]], "int64": [[-(2**40) - 7, 3, 5, -7], [2**60 + 1, 4, 5, 3]],
+    "uint64": [[2**40 + 7, 2**63 + 5, 5, 7], [2**53 + 1, 4, 5, 3]],
+    **dict.fromkeys(("float16", "bfloat16", "float32", "float64"), FLOATS),
+    "complex64": [[1.5 + 2j, 3, 5j, -7 - 1j], [2 - 0.5j, 4, 2 + 1j, 3]],
+    "complex128": [[1.5 + 2j, 3, 5j, -7 - 1j], [2 - 0.5j, 4, 2 + 1j, 3]],
+}
+rank, size = hvd.rank(), hvd.size()
+got, want = {}, {}
+with np.errstate(over="ignore"):
+    for name, rows in GIVEN.items():
+        both = np.array(rows, ml_dtypes.bfloat16 if name == "bfloat16" else name)[:size]
+        whole, complex_, t = name.startswith(("int", "uint")), name.startswith("complex"), tf.constant(both[rank])
+        total = both[0] + both[1] if size == 2 else both[0]
+        exact = [sum(map(int, column)) for column in zip(*both)] if whole else None
+        answers = {
+            "sum": (hvd.allreduce(t, op=hvd.Sum), total), "send": (hvd.broadcast(t, size - 1), both[-1]),
+            "product": (hvd.allreduce(t, op=hvd.Product), both[0] * both[1] if size == 2 else both[0]),
+            "rows": (hvd.allgather(t), both.reshape(-1)), "all": (hccl_ops.allgather(t, size), both.reshape(-1)),
+            "part": (hccl_ops.reduce_scatter(t, "sum", size), np.split(total, size)[rank]),
+            "two": (hccl_ops.broadcast([t, t + t if name != "bool" else t], 0)[0], both[0]),
+        }
+        if not complex_:
+            low, high = both.min(0), both.max(0)
+            answers.update(
+                max=(hvd.allreduce(t, op=hvd.Max), high), min=(hvd.allreduce(t, op=hvd.Min), low),
+                top=(hccl_ops.reduce_scatter(t, "max", size), np.split(high, size)[rank]),
+            )
+        if name != "bool":
+            mean = [abs(n) // size * (-1 if n < 0 else 1) for n in exact] if whole else total / size  # whole: cut off
+            answers["mean"] = hvd.allreduce(t), np.array(mean, both.dtype)
+        if whole and size == 2 and name not in ("int64", "uint64"):
+            answers["float mean"] = npu_allreduce(t), both.mean(0, np.float64)
+        for which, (tensor, wanted) in answers.items():
+            got["%s of %s" % (which, name)], want["%s of %s" % (which, name)] = tensor, wanted
+    c = tf.constant(np.complex64(GIVEN["complex64"][rank]))
+    factor = [np.complex64(row) for row in GIVEN["complex64"][:size]]
+    for op, others in ((hvd.Sum, 1), (hvd.Product, np.conj(factor[1 - rank]) if size == 2 else 1)):
+        # of the sum of both ranks' real parts: a gradient of 1 from each
+        got["gradient of " + op] = tf.gradients(tf.math.real(hvd.allreduce(c, op=op)), c)[0]
+        want["gradient of " + op] = np.complex64(size * np.ones(4) * others)
+with tf.Session() as session:
+    got = session.run(got)
+same = lambda a, b: a.dtype == b.dtype and a.shape == b.shape and (a == b).all()
+seen["off"] = {name: [str(got[name]), str(value)] for name, value in want.items() if not same(got[name], value)}
+seen["compared"] = len(want)
+seen["refused"] = []
+for ask in (lambda: hvd.broadcast(tf.constant("a", name="words"), 0), lambda: hvd.allreduce(c, op=hvd.Max),
+            lambda: hvd.allreduce(tf.constant([True]))):
+    try:
+        ask()
+    except ValueError as error:
+        seen["refused"].append(str(error))
+"""
 CLIPPED = """
 import json
 import numpy as np, tensorflow as tf
@@ -97,7 +160,7 @@ print("SEEN", json.dumps(seen), flush=True)
 def seen(tmp_path_factory):
     """{number of ranks: what each of them has seen}, for one and two."""
     folder = tmp_path_factory.mktemp("horovod")
-    (folder / "train.py").write_text(TRAIN + KERAS + TELL)
+    (folder / "train.py").write_text(TRAIN + KERAS + DTYPES + TELL)
     commands = [("npu-shim run train.py", folder), ("npu-shim launch -n 2 train.py", folder)]
     runs = {}
     for count, done in zip((1, 2), forked.run(commands)):
@@ -128,6 +191,19 @@ def test_collectives(seen):
     assert seen[1][0]["values"] == {
         "gathered": [0], "mean": 1, "sum": 1, "max": 1, "scaled": 1, "halves": 5, "whole": 0, "sent": 1,
     }  # fmt: skip
+
+
+def test_collectives_of_every_dtype_are_numpys(seen):
+    for runs in seen.values():
+        for one in runs:
+            assert (one["off"], one["compared"] > 120) == ({}, True)
+    average = "npu_shim: hvd.allreduce: the average of bool is no bool: cast it, or use op=hvd.Max or hvd.Min"
+    assert seen[1][0]["refused"] == [average]  # one rank exchanges nothing
+    for one in seen[2]:
+        text, order, told = one["refused"]
+        assert text == "npu_shim: ranks cannot exchange 'words:0': it is string, expected numbers or bool"
+        assert "which is complex64: complex numbers have no order, expected 'sum' or 'prod'" in order
+        assert told == average
 
 
 def test_keras(seen):

@@ -59,17 +59,20 @@ def allreduce(
         **others: arguments of other releases, accepted.
 
     Raises:
-        ConfigError: Adasum, or another reduction of IndexedSlices than Average and Sum.
+        ConfigError: Adasum, another reduction of IndexedSlices than Average and Sum, or a dtype that has none.
     """
     reduction = _reduction(average, op)
     job.size()
     if isinstance(tensor, tf.IndexedSlices):
         return gradients.reduced([tensor], ["allreduce"], reduction)[0]
     tensor = tf.convert_to_tensor(tensor)
+    if reduction == Average and tensor.dtype.is_bool:
+        raise ConfigError("hvd.allreduce: the average of bool is no bool: cast it, or use op=hvd.Max or hvd.Min")
     travelling, context = compression.compress(_scaled(tensor, prescale_factor))
     if ranks.world_size() > 1:
-        travelling = hccl.npu_allreduce(travelling, reduction, fusion=0)
-    return _scaled(compression.decompress(tf.cast(travelling, _kept(travelling, tensor)), context), postscale_factor)
+        reduced = _whole_mean if reduction == Average and tensor.dtype.is_integer else hccl.npu_allreduce
+        travelling = reduced(travelling, reduction, fusion=0)
+    return _scaled(compression.decompress(travelling, context), postscale_factor)
 
 
 def grouped_allreduce(tensors: Sequence[Any], *args: Any, **kwargs: Any) -> list[Any]:
@@ -241,6 +244,8 @@ def _scaled(tensor, factor):
     return tensor * tf.cast(factor, tensor.dtype)
 
 
-def _kept(travelling, tensor):
-    """A mean of whole numbers is one of whole numbers, as Horovod has it."""
-    return tensor.dtype if tensor.dtype.is_integer else travelling.dtype
+def _whole_mean(tensor, reduction, fusion):
+    """A mean of whole numbers is one of whole numbers, cut off, as Horovod has it; their sum has 64 bits."""
+    wide = tensor if tensor.dtype == tf.uint64 else tf.cast(tensor, tf.int64)
+    total = hccl.npu_allreduce(wide, Sum, fusion=fusion)
+    return tf.cast(tf.truncatediv(total, tf.cast(ranks.world_size(), total.dtype)), tensor.dtype)

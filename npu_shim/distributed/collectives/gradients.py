@@ -77,11 +77,13 @@ def _divided(gathered, reduction, group):
 
 
 def _reduced(flat, reduction, group, key):
+    if reduction == "mean" and (flat.dtype.is_integer or flat.dtype.is_bool):
+        flat = tf.cast(flat, tf.float64)  # a sum of narrow ones would be beyond their dtype
     total = reductions.allreduce(_as_sent(flat), "sum" if reduction == "mean" else reduction, group, key)
     if reduction != "mean":
         return tf.cast(total, flat.dtype)
     mean = total / tf.cast(ranks.get_rank_size(group), total.dtype)
-    return tf.cast(mean, flat.dtype) if flat.dtype.is_floating else mean
+    return tf.cast(mean, flat.dtype)
 
 
 def _as_sent(flat):

@@ -62,7 +62,7 @@ def broadcast(tensor: Any, root_rank: int, fusion: int = 2, fusion_id: int = 0, 
     """Returns the root rank's tensors on every rank: a list for a list, a tensor for a tensor.
 
     Raises:
-        ConfigError: the group has no such rank.
+        ConfigError: the group has no such rank, or a tensor holds no numbers.
     """
     ranks.get_world_rank_from_group_rank(group, root_rank)
     many = isinstance(tensor, (list, tuple))
@@ -70,6 +70,8 @@ def broadcast(tensor: Any, root_rank: int, fusion: int = 2, fusion_id: int = 0, 
     names = [_name(part, at) for at, part in enumerate(tensor if many else [tensor])]
     sent = [tf.identity(part) for part in given]
     if ranks.get_rank_size(group) > 1:
+        for part in given:
+            reductions.require_numbers(part)
         kind = "broadcast from %d" % root_rank
         move = lambda flat, key: reductions.broadcast(flat, root_rank, group, key)  # noqa: E731
         sent = fused.moved(given, names, move, kind, group)

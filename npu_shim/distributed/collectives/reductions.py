@@ -13,14 +13,21 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.collectives import keys
 from npu_shim.distributed.job import cluster, ranks
+from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.tf_internals import collective_ops
 
 OLD = tf.__version__.startswith("1.")
 MERGE = {"sum": "Add", "prod": "Mul"}  # merge ops that the collectives of every TensorFlow have
-GATHER = {"max": tf.reduce_max, "min": tf.reduce_min}
+GATHER = ("max", "min")
+OF_ROWS = {"max": tf.reduce_max, "min": tf.reduce_min, "prod": tf.reduce_prod}
 # dtypes that the collectives take, on CPUs too; others travel in a wider one
 GATHERED = (tf.float32, tf.float64, tf.int32, tf.int64, *(() if OLD else (tf.float16,)))
 REDUCED = (*GATHERED, *(() if OLD else (tf.bfloat16,)))
+# whole numbers travel in a dtype that holds each; those of uint64 keep their bits, so that sums and products are right
+CARRIERS = {
+    **dict.fromkeys((tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16), tf.int32),
+    **dict.fromkeys((tf.uint32, tf.uint64), tf.int64),
+}
 REDUCE = {"sum": tf.add, "prod": tf.multiply, "max": tf.maximum, "min": tf.minimum}
 
 
@@ -39,22 +46,28 @@ def allreduce(
         group: str.
         key: int, the instance key of `keys`; None counts calls.
         on_total: called with what the collective of a sum or a product makes.
+
+    Raises:
+        ConfigError: the tensor holds no numbers, or a maximum or minimum of complex numbers is asked for.
     """
+
+    def moved(here):
+        total = collective_ops().all_reduce(here, *_keys(group, reduction, here, key), MERGE[reduction], "Id")
+        on_total(total)
+        return total
 
     @tf.custom_gradient
     def reduced(x):
         if x.shape.num_elements() == 0:  # at which TensorFlow's collectives end the process
             result = tf.identity(x)
-        elif reduction in GATHER:
-            result = GATHER[reduction](allgather(x[tf.newaxis], group, key), axis=0)
+        elif reduction in GATHER or (reduction == "prod" and x.dtype.is_complex):
+            every = allgather(x[tf.newaxis], group, key)
+            result = _computed(lambda rows: OF_ROWS[reduction](rows, axis=0), every, reduction)
         else:
-            with cluster.placed(_carried(x, REDUCED)) as here:
-                total = collective_ops().all_reduce(here, *_keys(group, reduction, here, key), MERGE[reduction], "Id")
-            on_total(total)
-            result = tf.cast(total, x.dtype)
+            result = _moved(x, REDUCED, moved)
         return result, lambda dy: _share(allreduce(dy, "sum", group), reduction, x, result, group)
 
-    return reduced(tf.convert_to_tensor(tensor))
+    return reduced(_checked(tensor, reduction))
 
 
 def _share(dy, reduction, x, result, group):
@@ -62,7 +75,7 @@ def _share(dy, reduction, x, result, group):
     if reduction == "prod":
         rows = tf.unstack(allgather(x[tf.newaxis], group), ranks.get_rank_size(group))
         del rows[ranks.get_rank_id(group)]
-        return dy * functools.reduce(tf.multiply, rows)
+        return dy * tf.math.conj(functools.reduce(tf.multiply, rows))
     if reduction in GATHER:
         mine = tf.cast(tf.equal(x, result), dy.dtype)
         return dy * mine / allreduce(mine, "sum", group)
@@ -72,6 +85,9 @@ def _share(dy, reduction, x, result, group):
 def allgather(tensor: tf.Tensor, group: str, key: int | None = None) -> tf.Tensor:
     """Returns every rank's tensor, one after the other along the first axis; `key` and gradients as for `allreduce`."""
 
+    def moved(here):
+        return collective_ops().all_gather(here, *_keys(group, "gather", here, key))
+
     @tf.custom_gradient
     def gathered(x):
         gradient = lambda dy: reduce_scatter(dy, "sum", group)  # noqa: E731
@@ -79,11 +95,9 @@ def allgather(tensor: tf.Tensor, group: str, key: int | None = None) -> tf.Tenso
             return tf.concat([x] * ranks.get_rank_size(group), 0), gradient
         if OLD and not x.shape.is_fully_defined():
             return _gathered_by_sum(x, group, key), gradient
-        with cluster.placed(_carried(x, GATHERED)) as here:
-            rows = collective_ops().all_gather(here, *_keys(group, "gather", here, key))
-        return tf.cast(_in_rank_order(rows, group), x.dtype), gradient
+        return _in_rank_order(_moved(x, GATHERED, moved), group), gradient
 
-    return gathered(tf.convert_to_tensor(tensor))
+    return gathered(_checked(tensor))
 
 
 def reduce_scatter(tensor: tf.Tensor, reduction: str, group: str, key: int | None = None) -> tf.Tensor:
@@ -102,12 +116,13 @@ def reduce_scatter(tensor: tf.Tensor, reduction: str, group: str, key: int | Non
             return tf.split(x, size)[rank], lambda dy: allgather(dy, group)
         rest = x.shape.as_list()[1:]
         shape = tf.concat([[size, -1], tf.shape(x)[1:]], 0) if None in rest else [size, -1, *rest]
-        parts = tf.unstack(_exchanged(tf.reshape(x, shape), group, key), size)
-        result = functools.reduce(REDUCE[reduction], parts)
+        parts = _exchanged(tf.reshape(x, shape), group, key)
+        added = lambda rows: functools.reduce(REDUCE[reduction], tf.unstack(rows, size))  # noqa: E731
+        result = _computed(added, parts, reduction)
         whole = lambda: allgather(result, group) if reduction in GATHER else None  # noqa: E731
         return result, lambda dy: _share(allgather(dy, group), reduction, x, whole(), group)
 
-    return scattered(tf.convert_to_tensor(tensor))
+    return scattered(_checked(tensor, reduction))
 
 
 def _exchanged(rows, group, key):
@@ -117,12 +132,15 @@ def _exchanged(rows, group, key):
     named = [members.index(member) for member in sorted(members, key=cluster.task)]
     if named != list(range(len(members))):
         rows = tf.gather(rows, named)
-    with cluster.placed(_carried(rows, REDUCED)) as here:
+
+    def moved(here):
         names = "group_size", "group_key", "instance_key"
         keyed = dict(zip(names, _keys(group, "exchange", here, key)))
         come = tf.raw_ops.CollectiveAllToAllV2(input=here, ordering_token=[], **keyed)
-    come.set_shape(rows.shape)
-    return tf.cast(_in_rank_order(come, group), rows.dtype)
+        come.set_shape(here.shape)
+        return come
+
+    return _in_rank_order(_moved(rows, REDUCED, moved), group)
 
 
 def _in_rank_order(rows, group):
@@ -143,11 +161,53 @@ def _gathered_by_sum(tensor, group, key):
     return tf.cast(allreduce(tf.pad(_carried(tensor, GATHERED), around), "sum", group, key), tensor.dtype)
 
 
+def _moved(tensor, dtypes, collective):
+    """Returns what a collective makes of a tensor, which travels in one of `dtypes`; complex ones as pairs."""
+    if tensor.dtype.is_complex:
+        pairs = tf.stack([tf.math.real(tensor), tf.math.imag(tensor)], -1)
+        return tf.complex(*tf.unstack(_moved(pairs, dtypes, collective), 2, -1))
+    with cluster.placed(_carried(tensor, dtypes)) as here:
+        moved = collective(here)
+    return tf.cast(moved, tensor.dtype)
+
+
 def _carried(tensor, dtypes):
     """Returns a tensor in a dtype that a collective takes, wide enough for each of its values."""
-    if tensor.dtype.base_dtype in dtypes:
+    dtype = tensor.dtype.base_dtype
+    if dtype in dtypes:
         return tensor
-    return tf.cast(tensor, tf.float32 if tensor.dtype.is_floating else tf.int32)
+    return tf.cast(tensor, tf.float32 if dtype.is_floating else CARRIERS.get(dtype, dtype))
+
+
+def _computed(compute, rows, reduction):
+    """Returns compute(rows), a reduction of whole numbers in a dtype that has kernels for it and orders them alike."""
+    dtype = rows.dtype.base_dtype
+    if dtype not in CARRIERS:
+        return compute(rows)
+    here = _carried(rows, REDUCED)
+    if dtype != tf.uint64 or reduction not in GATHER:
+        return tf.cast(compute(here), dtype)
+    sign = tf.constant(tf.int64.min, tf.int64)  # in int64, numbers from 2**63 on are the smallest
+    flipped = compute(tf.bitwise.bitwise_xor(here, sign))
+    return tf.cast(tf.bitwise.bitwise_xor(flipped, sign), dtype)
+
+
+def _checked(tensor, reduction=""):
+    """Returns a tensor of what was given; ConfigError where ranks cannot exchange or reduce it."""
+    tensor = tf.convert_to_tensor(tensor)
+    require_numbers(tensor)
+    if tensor.dtype.is_complex and reduction in GATHER:
+        text = "reduction '%s' of '%s', which is %s: complex numbers have no order, expected 'sum' or 'prod'"
+        raise ConfigError(text % (reduction, tensor.name, tensor.dtype.base_dtype.name))
+    return tensor
+
+
+def require_numbers(tensor: tf.Tensor) -> None:
+    """Raises ConfigError where a tensor is of a dtype that ranks cannot exchange: a string, a resource."""
+    dtype = tensor.dtype.base_dtype
+    if not (dtype in CARRIERS or dtype in REDUCED or dtype.is_floating or dtype.is_complex):
+        text = "ranks cannot exchange '%s': it is %s, expected numbers or bool"
+        raise ConfigError(text % (tensor.name, dtype.name))
 
 
 def broadcast(tensor: tf.Tensor, root_rank: int, group: str, key: int | None = None) -> tf.Tensor:
@@ -169,7 +229,7 @@ def broadcast(tensor: tf.Tensor, root_rank: int, group: str, key: int | None = N
 
         return allreduce(own(x), "sum", group, key), gradient
 
-    return sent(tf.convert_to_tensor(tensor))
+    return sent(_checked(tensor))
 
 
 def _keys(group, kind, tensor, key):
