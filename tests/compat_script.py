@@ -1,10 +1,12 @@
 """What scripts of TensorFlow 1.15 import, run by `npu-shim run` (or plain Python on 1.15): prints {check: problem}."""
 
 import contextlib
+import copy
 import importlib
 import io
 import json
 import os
+import pickle
 import re
 import sys
 import traceback
@@ -13,6 +15,8 @@ import unittest.mock
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
 
 CHECKS = {}
 ON_1: bool = not hasattr(tf, "_real")  # where `tensorflow` is TensorFlow 1's own
@@ -281,6 +285,36 @@ def a_resource_variable_is_a_variable():
         layer = tf.keras.layers.Dense(1)
         layer.build((2, 2))
         assert isinstance(layer.kernel, tf.Variable) and isinstance(variable, type(layer.kernel))
+
+
+@check
+def tensors_and_operations_are_of_the_classes_of_those_names():
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        x = tf.placeholder(tf.float32, [2])
+        table = tf.get_variable("table", [2], initializer=tf.ones_initializer())
+        handle = tf.get_variable("handle", [2], use_resource=True)
+        assert type(x) is tf.Tensor and type(x) in (tf.Tensor, tf.Variable) and {tf.Tensor: 7}[type(x)] == 7
+        assert type(x) == ops.Tensor and x.__class__.__name__ == "Tensor" and isinstance(x, tf.Tensor)  # noqa: E721
+        assert not any(isinstance(other, tf.Tensor) for other in (np.ones(2), table, 1.0, graph))
+        assert type(table.initializer) is tf.Operation
+        assert [type(variable).__name__ for variable in (table, handle)] == ["RefVariable", "ResourceVariable"]
+        slope = tf.gradients(tf.gather(table, [0]), table)[0]
+        assert type(slope) is tf.IndexedSlices and type(slope.values) is tf.Tensor
+        looped = tf.while_loop(lambda i: i < 3, lambda i: i + (1 if type(i) is tf.Tensor else 99), [0])
+        doubled = tf.function(lambda a: a * (2.0 if type(a) is tf.Tensor else 99.0))(x)
+        same = tf.Tensor(x.op, 0, tf.float32)  # of a class of the script's own, too
+        assert type(same) is tf.Tensor and same.name == x.name
+        assert pickle.loads(pickle.dumps(tf.Tensor)) is tf.Tensor and type(copy.copy(x)) is tf.Tensor
+        assert [value.tolist() for value in session.run([looped, doubled], {x: [1, 2]})] == [3, [2, 4]]
+
+        class Own(tf.Tensor):
+            pass
+
+        assert not isinstance(x, Own) and issubclass(Own, tf.Tensor) and type(Own(x.op, 0, tf.float32)) is Own
+    with tf.Graph().as_default(), context.eager_mode():
+        now = tf.constant(2.0)
+        assert isinstance(now, tf.Tensor) and issubclass(type(now), tf.Tensor) and type(now) is not tf.Tensor
+        assert tf.is_tensor(now) and float(now + 1.0) == 3.0
 
 
 @check

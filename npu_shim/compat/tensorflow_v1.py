@@ -45,8 +45,18 @@ def install() -> None:
     sys.modules["tensorflow"] = Facade(real, v1)
     sys.meta_path.insert(0, _V1Modules(real))
     # they import TensorFlow
-    from npu_shim.compat.behaviour import arrays, casts, dimensions, feature_columns, inferred, members, remapper
+    from npu_shim.compat.behaviour import (
+        arrays,
+        casts,
+        dimensions,
+        feature_columns,
+        inferred,
+        members,
+        remapper,
+        tensors,
+    )
 
+    tensors.install()
     moved.install()
     dimensions.install()
     inferred.install()
