@@ -3,14 +3,16 @@
     while i < n and ...:    i starts at a, grows by b, n is a constant, comes from shapes, or is Minimum(.., n)
     at most ceil((n - a) / b) iterations
 
-A counter may also count down, stand on either side of the comparison, and have any numeric dtype.
+A counter may also count down (where n is Maximum(.., n)), stand on either side of the comparison, and be an integer or
+float32 or float64: floats are added up as the loop adds them, since 0.1 + 0.1 + .. passes 2.5 later than 25 times 0.1.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any, Iterable, Mapping, Sequence
+import operator
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.graph.walks import behind, reached
@@ -21,7 +23,12 @@ from npu_shim.rewriter.ir.graph import Graph, Node, Value
 PASSES_ON = ("Identity", "Enter", "Switch")
 # comparison -> the equivalent one with its inputs exchanged
 EXCHANGED = {"Less": "Greater", "LessEqual": "GreaterEqual", "Greater": "Less", "GreaterEqual": "LessEqual"}
-GROWS = {"Add": 1, "AddV2": 1, "Sub": -1}
+GROWS = {"Add": operator.add, "AddV2": operator.add, "Sub": operator.sub}
+HOLDS = {
+    "Less": operator.lt, "LessEqual": operator.le, "Greater": operator.gt, "GreaterEqual": operator.ge,
+}  # fmt: skip
+FLOATS = (np.float32, np.float64)  # XLA may add narrower ones in another way
+MOST_ADDED = 100_000  # iterations of a loop whose counter is a float
 
 
 def at_most(graph: Graph) -> dict[str, int]:
@@ -32,11 +39,10 @@ def at_most(graph: Graph) -> dict[str, int]:
     """
     all_tests = [test for node in graph if node.op == "LoopCond" for test in tests(node.inputs[0])]
     values = _numbers({value for test in all_tests for value in test.values})
-    counts = _counts_of(all_tests, values)
-    others = [test for test in all_tests if test.frame not in counts]
+    counts = _counts_of(all_tests, values, {})
+    others = [test for test in all_tests if test.frame not in counts and test.counts_down]
     most = {test.start: _most(test.start, counts) for test in others}
-    values.update((value, number) for value, number in most.items() if number is not None)
-    return {**_counts_of([test for test in others if test.counts_down], values), **counts}
+    return {**_counts_of(others, values, {start: last for start, last in most.items() if last is not None}), **counts}
 
 
 def frame_of_index(value: Value) -> str | None:
@@ -50,11 +56,11 @@ def frame_of_index(value: Value) -> str | None:
     return _frame(enter) if is_index else None
 
 
-def _counts_of(tests, values):
-    """Frame name -> largest trip count, by the tests that bound it."""
+def _counts_of(tests, values, starts):
+    """Frame name -> largest trip count, by the tests that bound it; `starts` are upper bounds of where they start."""
     counts = {}
     for test in tests:
-        count = test.count(values)
+        count = test.count(values, starts)
         if count is not None:
             counts[test.frame] = min(count, counts.get(test.frame, count))
     return counts
@@ -68,9 +74,9 @@ def _most(value, counts):
         return None
     enter, add, step = _parts(merge)
     known, count = _numbers([enter.inputs[0], step]), counts.get(_frame(enter))
-    if count is None or len(known) < 2 or add.op == "Sub" or known[step] < 0:
+    if count is None or len(known) < 2 or add.op == "Sub" or not _is_integer(known[step]) or known[step] < 0:
         return None
-    return known[enter.inputs[0]] + count * known[step]
+    return int(known[enter.inputs[0]]) + count * int(known[step])
 
 
 def _parts(merge: Node) -> tuple[Node, Node, Value]:
@@ -99,8 +105,8 @@ class _Test:
     def __init__(self, op: str, counter: Node, limit: Value) -> None:
         enter, add, self._step = _parts(counter)
         self.frame, self.start, self.counter = _frame(enter), enter.inputs[0], counter
-        self._op, self._sign = op, GROWS[add.op]
-        self._limits = _alternatives(limit)
+        self._op, self._adds = op, GROWS[add.op]
+        self._limits = _alternatives(limit, "Maximum" if self.counts_down else "Minimum")
         self.values = [self.start, self._step, *self._limits]
 
     @property
@@ -108,18 +114,54 @@ class _Test:
         """Whether a larger start gives more iterations."""
         return self._op.startswith("Greater")
 
-    def count(self, values: Mapping[Value, Any]) -> int | None:
-        """Returns the largest trip count, or None if the values do not bound it."""
-        limits = [values[text] for text in self._limits if text in values]
-        if self.start not in values or self._step not in values or not limits:
+    def count(self, values: Mapping[Value, Any], starts: Mapping[Value, int]) -> int | None:
+        """Returns the largest trip count, or None if the values do not bound it.
+
+        Args:
+            values: numbers (NumPy's) that are known.
+            starts: upper bounds of values that loops start at; they bound how often one that counts down runs.
+        """
+        limits = [values[value] for value in self._limits if value in values]
+        start = values.get(self.start, starts.get(self.start))
+        if start is None or self._step not in values or not limits:
             return None
-        start, step, limit = values[self.start], self._sign * values[self._step], min(limits)
-        if self._op.startswith("Greater"):
-            start, step, limit = -start, -step, -limit
-        if step <= 0:
-            return None
-        distance = (limit - start) / step
-        return max(math.floor(distance) + 1 if self._op.endswith("Equal") else math.ceil(distance), 0)
+        if self.start not in values and not _is_integer(values[self._step]):
+            return None  # floats that start lower may meet the limit later
+        limit = max(limits) if self.counts_down else min(limits)
+        return iterations(self._op, self._adds, start, values[self._step], limit)
+
+
+def iterations(op: str, adds: Callable[[Any, Any], Any], start: Any, step: Any, limit: Any) -> int | None:
+    """Returns how often `while op(i, limit): i = adds(i, step)` runs, None if that is not known or has no end.
+
+    Args:
+        op: a key of HOLDS.
+        adds: operator.add or operator.sub.
+        start: what i is at first; for integers any int.
+        step: number of NumPy, whose dtype i has.
+        limit: likewise.
+    """
+    sign = -1 if op.startswith("Greater") else 1
+    if sign * adds(0, step.item()) <= 0:
+        return None
+    if _is_integer(step):
+        return _of_integers(op, int(start), int(adds(0, int(step))), int(limit), np.iinfo(step.dtype))
+    return _of_floats(HOLDS[op], adds, start, step, limit) if type(step) in FLOATS else None
+
+
+def _of_integers(op: str, start: int, step: int, limit: int, holds: Any) -> int | None:
+    sign = 1 if step > 0 else -1
+    distance = sign * (limit - start) + op.endswith("Equal")
+    count = max(-(-distance // abs(step)), 0)
+    return count if holds.min <= start + count * step <= holds.max else None  # else it wraps before the limit
+
+
+def _of_floats(holds: Any, adds: Any, counter: Any, step: Any, limit: Any) -> int | None:
+    for count in range(MOST_ADDED):
+        if not holds(counter, limit):
+            return count
+        counter = adds(counter, step)
+    return None
 
 
 def tests(value: Value) -> list[Any]:
@@ -146,10 +188,14 @@ def _counts(merge: Node) -> bool:
     return parts[0] or (parts[1] and add.op != "Sub")
 
 
-def _alternatives(limit: Value) -> list[Value]:
-    """Values that are each an upper bound of a limit."""
+def _alternatives(limit: Value, op: str) -> list[Value]:
+    """Values that are each a bound of a limit: of what a Minimum takes, each is an upper one, of a Maximum a lower."""
     node = _behind(limit)
-    return [value for part in node.inputs for value in _alternatives(part)] if node.op == "Minimum" else [limit]
+    return [value for part in node.inputs for value in _alternatives(part, op)] if node.op == op else [limit]
+
+
+def _is_integer(number: Any) -> bool:
+    return isinstance(number, np.integer)
 
 
 def _behind(value: Value) -> Node:
@@ -159,7 +205,7 @@ def _behind(value: Value) -> Node:
 
 
 def _numbers(values: Iterable[Value]) -> dict[Value, Any]:
-    """Maps each scalar that depends only on constants to its number."""
+    """Maps each scalar that depends only on constants to its number, NumPy's of its dtype."""
     needed = {value: nodes for value, nodes in ((value, _needed(value)) for value in values) if nodes is not None}
     if not needed:
         return {}
@@ -177,7 +223,7 @@ def _numbers(values: Iterable[Value]) -> dict[Value, Any]:
     named = {value: _alone(value) if ":" in _alone(value) else _alone(value) + ":0" for value in needed}
     with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         numbers = session.run(named)
-    return {value: number.item() for value, number in numbers.items() if number.shape == ()}
+    return {value: number for value, number in numbers.items() if number.shape == ()}
 
 
 def _taken(node: Node) -> Sequence[Value]:
