@@ -16,6 +16,10 @@ class Facts:
         """The least and the greatest value of an output, None if unknown."""
         return None
 
+    def overflows(self, port: Port, dtype: int) -> bool:
+        """Whether an output is a constant with finite values that a low dtype rounds to infinity."""
+        return False
+
     def shape(self, port: Port) -> Optional[Tuple[Any, ...]]:
         """The dimensions of an output, numbers and symbols; None if unknown."""
         return None

@@ -10,15 +10,16 @@ edit names.
 from itertools import chain
 from typing import Any, Collection, Iterable, Iterator, Sequence
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ..errors import VerifyError
 from ..graph import folding
 from ..graph.emulation import ROUNDED
 from ..graph.graph_view import KEEP, MOVED, Node
+from ..planner.casts import CastEdit
 from ..planner.decisions import Plan
 from ..tables.dtypes import LOW
+from . import constants
 
 CAST_ATTRIBUTES = frozenset({"SrcT", "DstT", "Truncate", ROUNDED})
 CONSTANT_ATTRIBUTES = frozenset({"dtype", "value", ROUNDED})
@@ -131,7 +132,7 @@ def _inserted_stay_plain(plan: Plan, before: Any, after: Any) -> Iterator[str]:
             yield "the inserted '%s' has other attributes than its kind" % cast.name
         elif not cast.folded and node.attr["Truncate"].b:
             yield "the inserted '%s' truncates" % cast.name
-        elif cast.folded and not _holds(node, folding.value(plan.view, cast.source, _reader(before)), cast.dtype):
+        elif cast.folded and not _holds(node, folding.value(plan.view, cast.source, _reader(before)), cast):
             yield "the inserted constant '%s' is not %s in its dtype" % (cast.name, cast.tensor)
     for boundary in plan.edits.boundaries:
         name = plan.view.nodes[boundary.node].name
@@ -139,10 +140,9 @@ def _inserted_stay_plain(plan: Plan, before: Any, after: Any) -> Iterator[str]:
             yield "the inserted '%s' has other attributes than its kind" % name
 
 
-def _holds(node: Any, value: Any, dtype: int) -> bool:
-    """Whether a Const has a value, rounded to its dtype."""
-    with np.errstate(all="ignore"):
-        wanted = np.asarray(value, np.float32).astype(tf.as_dtype(dtype).as_numpy_dtype)
+def _holds(node: Any, value: Any, cast: CastEdit) -> bool:
+    """Whether a Const has a value, rounded as its cast says."""
+    wanted = constants.rounded_to(cast, value)
     held = tf.make_ndarray(node.attr["value"].tensor)
     return held.shape == wanted.shape and held.dtype == wanted.dtype and held.tobytes() == wanted.tobytes()
 

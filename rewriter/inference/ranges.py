@@ -8,7 +8,9 @@ from typing import Any, Dict, Optional, Tuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ..graph import folding
 from ..graph.graph_view import GraphView, Port
+from ..tables.dtypes import LIMITS
 from .properties import Answer, Asker, Rule, Unknown, at
 from .shapes import TABLES, Shapes
 
@@ -26,6 +28,12 @@ class Ranges(Shapes):
         """The range of an output, or None."""
         limits = self.ask("range", port)
         return None if limits is None else (float(limits[0]), float(limits[1]))
+
+    def overflows(self, port: Port, dtype: int) -> bool:
+        """Whether an output is a constant with finite values that a low dtype rounds to infinity."""
+        with np.errstate(all="ignore"):
+            value = folding.value(self._view, port, lambda p: tf.make_ndarray(self._protos[p].attr["value"].tensor))
+        return bool((np.isfinite(value) & (np.abs(value) >= LIMITS[dtype].infinite_from)).any())
 
 
 def _range(a: Asker, number: int) -> Range:

@@ -1,4 +1,4 @@
-"""What the rules look at: a plan, its constants, and where its values are rounded to float16."""
+"""What the rules look at: a plan, its constants, and where its values are rounded to its low dtype."""
 
 from operator import attrgetter
 from typing import Any, Dict, Hashable, Iterable, Iterator, List, NamedTuple, Optional, Tuple
@@ -11,7 +11,8 @@ from ..graph.facts import Facts
 from ..graph.graph_view import Node, Port
 from ..planner.casts import CastEdit
 from ..planner.decisions import Plan
-from ..tables.dtypes import FLOAT16, FLOAT32, LOW
+from ..tables.dtypes import FLOAT32, LIMITS, LOW, Limits
+from ..tables.dtypes import name as dtype_name
 
 # ops that hand on some of the values of their first input, and no others
 MOVES = ("Identity", "Reshape", "ExpandDims", "Squeeze", "Transpose", "StridedSlice", "Slice", "Tile", "StopGradient")
@@ -23,9 +24,10 @@ class Seen(NamedTuple):
 
     Attributes:
         plan, protos, facts: as `rules.warnings` takes them.
-        down: (Cast, node) for each Cast of a tensor to float16 that has consumers, and the first consumer by name.
+        down: (Cast, node) for each Cast of a tensor to the low dtype that has consumers, the first by name.
             The Cast of an output that was itself lowered does not count: it rounds the result of a float32 kernel.
-        rounded: the tensor of each of these that is no inserted Cast -> the positions that read it rounded.
+        rounded: the tensor of each of these that is no inserted Cast -> the positions that read it rounded, and
+            not clamped.
         readers: positions of the nodes that read each node.
         scalars: what `scalar` has told, since several rules ask.
     """
@@ -38,6 +40,16 @@ class Seen(NamedTuple):
     readers: List[List[int]]
     scalars: Dict[Port, Optional[float]]
 
+    @property
+    def limits(self) -> Limits:
+        """Of the plan's low dtype."""
+        return LIMITS[self.plan.policy.low]
+
+    @property
+    def low(self) -> str:
+        """The name of the plan's low dtype."""
+        return dtype_name(self.plan.policy.low)
+
     def node(self, port: Port) -> Node:
         """The node that gives an output."""
         return self.plan.view.nodes[port.node]
@@ -47,12 +59,12 @@ class Seen(NamedTuple):
         return _is_low(self.plan, port)
 
     def is_lowered(self, position: int) -> bool:
-        """Whether the plan lowers the first output of a node to float16."""
+        """Whether the plan lowers the first output of a node."""
         node = self.plan.view.nodes[position]
         slot = node.layout.outputs[0] if node.layout.outputs else -1
         if slot < 0 or node.dtypes[slot] != FLOAT32:
             return False
-        return self.plan.becomes[self.plan.first[position] + slot] == FLOAT16
+        return self.plan.becomes[self.plan.first[position] + slot] == self.plan.policy.low
 
     def origin(self, port: Port, moves: Tuple[str, ...] = MOVES) -> Port:
         """The output that a value comes from, through ops that only hand values on."""
@@ -88,9 +100,11 @@ def look(plan: Plan, protos: Any, facts: Facts) -> Seen:
     behind = {cast.source: cast.consumers for cast in plan.casts}  # consumers behind the up-cast of a rounding
     for cast in plan.casts:
         readers = [*cast.consumers, *behind.get(cast.name, ())]
-        if cast.dtype == FLOAT16 and isinstance(cast.source, Port) and readers and not _is_low(plan, cast.source):
+        low = cast.dtype == plan.policy.low and isinstance(cast.source, Port)
+        if low and readers and not _is_low(plan, cast.source):
             down.append((cast, min((plan.view.nodes[position] for position, _ in readers), key=attrgetter("name"))))
-            rounded.setdefault(cast.source, []).extend(position for position, _ in readers)
+            if not cast.clamped:
+                rounded.setdefault(cast.source, []).extend(position for position, _ in readers)
     return Seen(plan, protos, facts, down, rounded, plan.view.consumers(), {})
 
 

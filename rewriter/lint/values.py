@@ -31,14 +31,15 @@ NAMED = 3  # readers of a constant that a warning names
 
 
 def lost_constants(seen: Seen) -> Iterator[str]:
-    """Constants that a cast to float16 turns into infinity or zero; TensorFlow makes one of equal ones."""
+    """Constants that a cast to the low dtype turns into infinity or zero; TensorFlow makes one of equal ones."""
     guards = functools.lru_cache(maxsize=None)(lambda: {guard.position for guard in divisions.guards(seen)})
     # a tensor has a Cast for each device that reads it
-    tensors = {cast.source: cast.tensor for cast, _ in seen.down if cast.folded or _is_constant(seen, cast.source)}
+    casts = [cast for cast, _ in seen.down if not cast.clamped]
+    tensors = {cast.source: cast.tensor for cast in casts if cast.folded or _is_constant(seen, cast.source)}
     for source, tensor in tensors.items():
         assert isinstance(source, Port)  # as `seen.down` has them
         values = seen.evaluated(source)
-        lost = _lost(values)
+        lost = _lost(seen, values)
         if not lost:
             continue
         readers = {*seen.rounded[source]}
@@ -46,7 +47,7 @@ def lost_constants(seen: Seen) -> Iterator[str]:
             readers -= guards()  # epsilons have a rule of their own
         if readers:
             told = _named([seen.plan.view.nodes[position] for position in readers])
-            yield "constant '%s' has %s in float16, and %s; %s" % (tensor, lost, told, WAY_OUT)
+            yield "constant '%s' has %s in %s, and %s; %s" % (tensor, lost, seen.low, told, WAY_OUT)
 
 
 def _is_constant(seen: Seen, source: object) -> bool:
@@ -67,14 +68,36 @@ def _named(readers: Sequence[Node]) -> str:
     return "%s reads it, as do %s and %s" % (first, ", ".join(front), last)
 
 
-def _lost(values: Any) -> str:
-    """What the worst value becomes in float16, in words; "" if none is lost."""
+def _lost(seen: Seen, values: Any) -> str:
+    """What the worst value becomes in the low dtype, in words; "" if none is lost."""
     size = np.abs(values)
-    big = values[np.isfinite(values) & (size >= INFINITE_FROM)]
-    if big.size:
-        return "%g, which becomes infinity" % big[np.argmax(np.abs(big))]
-    small = values[(size > 0) & (size <= ZERO_UP_TO)]
+    big = _largest(seen, values)
+    if big is not None:
+        return "%g, which becomes infinity" % big
+    small = values[(size > 0) & (size <= (ZERO_UP_TO if seen.plan.policy.low == FLOAT16 else 0.0))]
     return "%g, which becomes zero" % small[np.argmin(np.abs(small))] if small.size else ""
+
+
+def _largest(seen: Seen, values: Any) -> Optional[float]:
+    """The largest finite value that the low dtype rounds to infinity."""
+    size = np.where(np.isfinite(values), np.abs(values), 0.0)
+    return float(values.flat[size.argmax()]) if size.size and size.max() >= seen.limits.infinite_from else None
+
+
+def clamped_constants(seen: Seen) -> Iterator[str]:
+    """Constants beyond the low dtype that are clamped, since only their size matters."""
+    text = (
+        "constant '%%s'%s has %%g, which %%s has not, and stands for a number that hides others: it is %%g for '%%s' "
+        "(op %%s); a keep_dtype_scope around that keeps float32"
+    )
+    findings = []
+    for cast, reader in seen.down:
+        if cast.clamped:
+            assert isinstance(cast.source, Port)  # as `seen.down` has them
+            worst = _largest(seen, seen.evaluated(cast.source)) or 0.0
+            values = (cast.tensor, worst, seen.low, np.copysign(seen.limits.largest, worst), reader.name, reader.op)
+            findings.append(((worst, reader.op), Finding(text, values)))
+    yield from told(findings)
 
 
 def carried_constants(seen: Seen) -> Iterator[str]:
@@ -89,22 +112,21 @@ def carried_constants(seen: Seen) -> Iterator[str]:
         if worst is not None:
             node = seen.node(source)
             text = (
-                "'%%s' (op %%s)%s holds %%g, which becomes infinity where it is rounded to float16 for '%%s' (op %%s); "
+                "'%%s' (op %%s)%s holds %%g, which becomes infinity where it is rounded to %%s for '%%s' (op %%s); "
                 "%%s"
             )
-            values = (node.name, node.op, worst, reader.name, reader.op, WAY_OUT)
+            values = (node.name, node.op, worst, seen.low, reader.name, reader.op, WAY_OUT)
             findings.append(((worst, node.op, reader.op), Finding(text, values)))
     yield from told(findings)
 
 
 def _carried(seen: Seen, port: Port, left: int = DEEP) -> Optional[float]:
-    """The largest finite constant beyond float16 that a tensor holds as it is; None if none is known."""
+    """The largest finite constant beyond the low dtype that a tensor holds as it is; None if none is known."""
     port = seen.origin(port)
     node = seen.node(port)
     constant = seen.constant(port)
     if constant is not None:
-        size = np.where(np.isfinite(constant), np.abs(constant), 0.0)
-        return float(constant.flat[size.argmax()]) if size.size and size.max() >= INFINITE_FROM else None
+        return _largest(seen, constant)
     if not left or port in seen.plan.view.fed:
         return None
     if node.op == "Mul":

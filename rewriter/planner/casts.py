@@ -29,7 +29,8 @@ class CastEdit(NamedTuple):
     """One Cast to insert: `tensor` (its name for people) is read from `source` as `source_dtype` and given as `dtype`.
 
     `source` is an output port, or the name of another inserted Cast. `consumers` are rewired to it. For one that is
-    `folded` the value is known, and a Const is inserted. It waits for the nodes in `before`.
+    `folded` the value is known, and a Const is inserted; if it is `clamped`, that stops at the largest finite number of
+    its dtype, see clamping.py. It waits for the nodes in `before`.
     """
 
     name: str
@@ -41,6 +42,7 @@ class CastEdit(NamedTuple):
     consumers: Tuple[Consumer, ...]
     folded: bool = False
     before: Tuple[int, ...] = ()
+    clamped: bool = False
 
 
 class Boundary(NamedTuple):

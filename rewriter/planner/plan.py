@@ -25,6 +25,7 @@ from ..tables.dtypes import name as dtype_name
 from ..tables.op_table import Entry, OpTable
 from ..tables.policy import Action, PrecisionPolicy
 from .casts import INTEGERS, RENAMED, Decided, find_edits
+from .clamping import clamped
 from .decisions import Plan, Reason
 from .grappler.plan import plan as by_neighbours
 from .loops import decide_tied, settle_ties
@@ -94,7 +95,7 @@ def _by_producers(
     if policy.changes:
         running = emulate(view, state.first, state.becomes, kernels, _fixed_nodes(state), state.consumers)
     decided = Decided(view, state.first, state.becomes, running, state.narrowed)
-    edits = find_edits(decided, state.consumers, state.readings)
+    edits = clamped(find_edits(decided, state.consumers, state.readings), view, facts)
     told = warnings_of(state.left)
     return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, running, edits, told)
 

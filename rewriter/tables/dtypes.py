@@ -1,6 +1,6 @@
 """TensorFlow's dtype numbers (`DataType` in types.proto) and their names, without TensorFlow."""
 
-from typing import Dict, FrozenSet, Tuple
+from typing import Dict, FrozenSet, NamedTuple, Tuple
 
 NAMES: Tuple[str, ...] = (
     "invalid", "float32", "float64", "int32", "uint8", "int16", "int8", "string", "complex64", "int64", "bool",
@@ -18,6 +18,19 @@ FLOATS: FrozenSet[int] = LOW | {FLOAT32}
 HANDLES: FrozenSet[int] = frozenset({NUMBERS["resource"], NUMBERS["variant"]})
 INFINITE_FROM = 65520.0  # float16 rounds this and what is larger to infinity
 ZERO_UP_TO = 2.0**-25  # float16 rounds this and what is smaller to zero
+
+
+class Limits(NamedTuple):
+    """The largest finite number of a dtype, and the smallest one that it rounds to infinity."""
+
+    largest: float
+    infinite_from: float
+
+
+LIMITS: Dict[int, Limits] = {
+    FLOAT16: Limits(65504.0, INFINITE_FROM),
+    BFLOAT16: Limits(2.0**128 - 2.0**120, 2.0**128 - 2.0**119),
+}
 REF = 100  # a reference dtype is its base dtype plus this (types.proto)
 
 

@@ -20,7 +20,7 @@ def warnings(build, mode="allow_mix_precision"):
 
 
 LOST = {
-    "mask": (lambda y: y + tf.constant(-1e9, name="c"), "'c' has -1e\\+09, which becomes infinity"),
+    "mask": (lambda y: y + tf.constant(-1e9, name="c"), "'c' has -1e\\+09, which float16 has not.* it is -65504 for"),
     "scale": (lambda y: y * tf.constant(1e10, name="c"), "'c' has 1e\\+10, which becomes infinity"),
     "epsilon": (lambda y: y + tf.constant(1e-8, name="c"), "'c' has 1e-08, which becomes zero"),
     "one of many": (lambda y: y * tf.constant([1.0, 2.0, 1e-12, 4.0], name="c"), "'c' has 1e-12, which becomes zero"),
@@ -38,11 +38,11 @@ def test_lost_constants_are_named_with_their_reader_and_the_way_out(case):
 
 # number of readers -> who they are; the names follow the alphabet, not the order in the graph
 READERS = {
-    1: "and 'r0' (op AddV2) reads it; ",
-    2: "and 'r0' (op AddV2) reads it, as does 'r1' (op AddV2); ",
-    3: "and 'r0' (op AddV2) reads it, as do 'r1' (op AddV2) and 'r2' (op AddV2); ",
-    4: "and 'r0' (op AddV2) reads it, as do 'r1' (op AddV2), 'r2' (op AddV2) and 1 more; ",
-    7: "and 'r0' (op AddV2) reads it, as do 'r1' (op AddV2), 'r2' (op AddV2) and 4 more; ",
+    1: "and 'r0' (op Mul) reads it; ",
+    2: "and 'r0' (op Mul) reads it, as does 'r1' (op Mul); ",
+    3: "and 'r0' (op Mul) reads it, as do 'r1' (op Mul) and 'r2' (op Mul); ",
+    4: "and 'r0' (op Mul) reads it, as do 'r1' (op Mul), 'r2' (op Mul) and 1 more; ",
+    7: "and 'r0' (op Mul) reads it, as do 'r1' (op Mul), 'r2' (op Mul) and 4 more; ",
 }
 
 
@@ -52,7 +52,7 @@ def test_all_readers_of_a_lost_constant_are_counted(count):
 
     def build(y):
         c = tf.constant(-1e9, name="c")
-        return tf.add_n([tf.raw_ops.AddV2(x=y, y=c, name="r%d" % n) for n in reversed(range(count))])
+        return tf.add_n([tf.raw_ops.Mul(x=y, y=c, name="r%d" % n) for n in reversed(range(count))])
 
     [warning] = warnings(build)
     assert "constant 'c' has -1e+09, which becomes infinity in float16, " + READERS[count] in warning
@@ -63,11 +63,11 @@ def test_equal_constants_that_a_session_merges_have_the_readers_of_all(patched, 
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [4, 4])
         y = tf.matmul(x, x)
-        masked = [tf.reduce_max(tf.add(y * n, tf.constant(-1e9), name="masked%d" % n)) for n in range(1, 4)]
+        masked = [tf.reduce_max(tf.multiply(y + n, tf.constant(1e9), name="masked%d" % n)) for n in range(1, 4)]
         with tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
             session.run(masked, {x: np.eye(4)})
     [warning] = [text for text in caplog.messages if "which becomes infinity" in text]
-    assert all("'masked%d' (op Add" % n in warning for n in range(1, 4))
+    assert all("'masked%d' (op Mul" % n in warning for n in range(1, 4))
 
 
 def test_an_epsilon_is_named_for_those_readers_that_are_no_guards():
@@ -101,6 +101,53 @@ def rewritten(build, mode="allow_mix_precision"):
         tf.import_graph_def(result, name="")
         with tf.Session() as session:
             return {node.name: node for node in result.node}, plan, session.run("out:0", {"x:0": np.eye(4)})
+
+
+# where only the size of a constant matters: what builds it from scores and a mask
+SIZED = {
+    "select": lambda y, mask, big: tf.where(mask, y, tf.fill([4, 4], -big)),
+    "one_hot": lambda y, mask, big: tf.where(mask, tf.one_hot([2, 2, 2, 2], 4, on_value=big, off_value=-big), y),
+    "add": lambda y, mask, big: y + np.where(np.eye(4) > 0, -big, 0).astype(np.float32),
+    "sub": lambda y, mask, big: y - np.where(np.eye(4) > 0, big, 0).astype(np.float32),
+    "bounds": lambda y, mask, big: tf.minimum(tf.maximum(y, -big), big),
+    "two": lambda y, mask, big: tf.where(mask, y + tf.constant(-big), tf.fill([4, 4], -big)),
+    "infinite": lambda y, mask, big: tf.where(mask, y, tf.fill([4, 4], -np.inf)),
+    "shared": lambda y, mask, big: tf.where(mask, y, (lambda c: c + y * c)(tf.constant(-big))),
+}
+BIG = {"allow_mix_precision": 2.0**32 - 1, "allow_mix_precision_bf16": float(np.finfo(np.float32).max)}
+
+
+def _run(graph_def, names, fed):
+    with tf.Graph().as_default():
+        tf.import_graph_def(graph_def, name="")
+        with tf.Session() as session:
+            return session.run({name: name + ":0" for name in names}, fed)
+
+
+@pytest.mark.parametrize("mode", BIG)
+def test_a_constant_of_which_only_the_size_matters_stays_finite(mode):
+    """Softmax and its choice are float32's, and rows that are masked as a whole are no NaN; an exact infinity stays."""
+    with tf.Graph().as_default() as graph:
+        x, mask = tf.placeholder(tf.float32, [4, 4], "x"), tf.placeholder(tf.bool, [4, 4], "mask")
+        built = {name: build(tf.matmul(x, x), mask, np.float32(BIG[mode])) for name, build in SIZED.items()}
+        names = [(tf.identity if name == "shared" else tf.nn.softmax)(built[name], name=name).op.name for name in built]
+    result, plan = npu_shim.rewrite(graph.as_graph_def(), names, ["x", "mask"], precision_mode=mode)
+    fed = {"x:0": np.eye(4) * [[1], [2], [3], [-1]], "mask:0": np.array([[1] * 4, [1, 0, 1, 0], [0] * 4, [0, 1, 1, 1]])}
+    expected, low = (_run(graph_def, names, fed) for graph_def in (graph.as_graph_def(), result))
+    known = dict(zip(SIZED, names))
+    for name in SIZED:
+        want, got = expected[known[name]], low[known[name]]
+        if name == "shared":
+            assert not np.isfinite(got).all()  # its product reads a constant of its own, which is infinite
+        elif name == "infinite":
+            np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        else:
+            np.testing.assert_allclose(got, want, atol=1e-2, err_msg=name)
+            np.testing.assert_array_equal(got.argmax(-1), want.argmax(-1), err_msg=name)
+    largest = {"allow_mix_precision": "65504", "allow_mix_precision_bf16": "3.38953e+38"}[mode]
+    assert [text for text in plan.warnings if "it is -%s for" % largest in text]
+    again, second = npu_shim.rewrite(result, names, ["x", "mask"], precision_mode=mode)
+    assert again is result or not second.changed
 
 
 VALUES = np.array([1 / 3, -65503.0, 6e-8, 0.1], np.float32)
