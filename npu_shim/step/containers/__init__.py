@@ -1,0 +1,1 @@
+"""Stacks, TensorArrays and lists: what loops keep."""

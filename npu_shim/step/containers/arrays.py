@@ -1,0 +1,224 @@
+"""TensorArrays: a cell with a buffer [size, ...], made by the first write.
+
+The gradient of an array is another one, to which writes add. An array of dynamic size has room for the iterations of
+the loop that writes to it, and is as long as its last written place.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from npu_shim.step import guards
+from npu_shim.step.containers import stacks
+from npu_shim.step.graph import Node
+from npu_shim.step.refusals import Unknown, Unsupported
+from npu_shim.step.rules.table import Effect
+from npu_shim.step.values import Handle, Rows, ints, is_known, traced, whole
+
+KIND = "array"
+FLOW = np.float32(0)
+
+
+class Facts(NamedTuple):
+    """What is known of an array.
+
+    Attributes:
+        size: number of elements, of one that grows at its beginning.
+        dtype: of the elements.
+        shape: of an element, None or with -1 if that is not known.
+        grows: whether its size is dynamic.
+        forward: key of the array that this is the gradient of, "" for none.
+        total: how many instances there are, 0 for one alone.
+    """
+
+    size: int
+    dtype: Any
+    shape: tuple[int, ...] | None
+    grows: bool = False
+    forward: str = ""
+    total: int = 0
+
+
+def make(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """TensorArrayV3."""
+    size = scope.value(inputs[0])
+    if not is_known(size):
+        raise Unknown(0)
+    attrs, key = node.attrs, "%s:%s%s" % (KIND, scope.path, node.name)
+    instance, total = None, 0
+    if scope.serial is not None:
+        if scope.is_unrolled:
+            key = "%s/%d" % (key, scope.serial)
+        elif stacks.is_kept(scope, node.name):
+            if scope.total is None:
+                raise Unsupported(stacks.UNBOUNDED)
+            instance, total = jnp.asarray(scope.serial, jnp.int32), scope.total
+        else:
+            scope.run.cells.pop(key, None)
+    scope.run.facts[key] = Facts(
+        whole(size), attrs["dtype"], attrs["element_shape"], attrs["dynamic_size"], total=total
+    )  # fmt: skip
+    return Handle(KIND, key, instance), FLOW
+
+
+def gradient(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """TensorArrayGradV3 and TensorArrayGradWithShape."""
+    handle, flow = inputs[:2]
+    key = "%s|%s" % (handle.key, node.attrs["source"])
+    facts = scope.run.facts[handle.key]
+    scope.run.facts[key] = facts._replace(forward=handle.key)
+    if facts.grows and handle.key in scope.run.cells:
+        scope.run.facts[key] = scope.run.facts[key]._replace(size=_room(scope, handle))
+    return Handle(KIND, key, handle.instance), flow
+
+
+def _room(scope: Any, handle: Handle) -> int:
+    buffer = scope.run.cells[handle.key][0]
+    return int(buffer.shape[handle.instance is not None])
+
+
+def _cell(scope: Any, handle: Handle, element: tuple[int, ...] | None, dtype: Any) -> Any:
+    """The (buffer, size) of an array; a new one for elements of this shape if nothing was written yet."""
+    cell = scope.run.cells.get(handle.key)
+    if cell is not None:
+        return cell
+    facts: Facts = scope.run.facts[handle.key]
+    if facts.forward and facts.forward in scope.run.cells:
+        forward = scope.run.cells[facts.forward][0]
+        element = forward.shape[1 + (handle.instance is not None) :]
+    elif element is None:
+        element = facts.shape
+    if element is None or -1 in element:
+        raise Unsupported("its TensorArray is read before anything is written to it")
+    size = facts.size
+    if facts.grows and not facts.forward:
+        size = max(size, scope.most or 0)
+    leading = (facts.total, size) if handle.instance is not None else (size,)
+    return jnp.zeros((*leading, *element), dtype or facts.dtype), np.int32(facts.size)
+
+
+def write(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """TensorArrayWriteV3."""
+    handle, index, value, flow = inputs[0], *[scope.value(raw) for raw in inputs[1:]]
+    value = traced(value)
+    old = _cell(scope, handle, value.shape, value.dtype)
+    facts = scope.run.facts[handle.key]
+    buffer, size = old
+    if facts.grows and is_known(index) and whole(index) >= _room_of(buffer, handle):
+        buffer = _longer(buffer, whole(index) + 1, handle)
+    new = _written(buffer, handle, index, value, bool(facts.forward)), _grown(size, index, facts)
+    _set(scope, node, handle, new, (buffer, size))
+    return flow
+
+
+def _room_of(buffer: Any, handle: Handle) -> int:
+    return int(buffer.shape[handle.instance is not None])
+
+
+def _longer(buffer: Any, size: int, handle: Handle) -> Any:
+    axis = int(handle.instance is not None)
+    more = [(0, 0)] * buffer.ndim
+    more[axis] = (0, size - buffer.shape[axis])
+    return jnp.pad(buffer, more)
+
+
+def _grown(size: Any, index: Any, facts: Facts) -> Any:
+    if not facts.grows:
+        return size
+    library = np if is_known(size, index) else jnp
+    return library.maximum(size, np.int32(1) + index.astype(np.int32))
+
+
+def _written(buffer: Any, handle: Handle, index: Any, value: Any, adds: bool) -> Any:
+    at = buffer.at[index] if handle.instance is None else buffer.at[handle.instance, index]
+    return at.add(value) if adds else at.set(value)
+
+
+def _set(scope: Any, node: Node, handle: Handle, new: Any, old: Any) -> None:
+    guard = scope.guard(node.name)
+    scope.run.cells[handle.key] = guards.chosen(scope.predicates, guard, new, old) if guard else new
+
+
+def read(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """TensorArrayReadV3."""
+    handle, index = inputs[0], scope.value(inputs[1])
+    buffer, _ = _cell(scope, handle, None, node.attrs["dtype"])
+    return buffer[index] if handle.instance is None else buffer[handle.instance, index]
+
+
+def gather(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """TensorArrayGatherV3."""
+    handle, indices = inputs[0], scope.value(inputs[1])
+    element = node.attrs.get("element_shape")
+    buffer, _ = _cell(scope, handle, element if element and -1 not in element else None, node.attrs["dtype"])
+    buffer = buffer if handle.instance is None else buffer[handle.instance]
+    if isinstance(indices, Rows):
+        return Rows(jnp.take(buffer, indices.array, 0, mode="clip"), indices.count)
+    if is_known(indices) and np.array_equal(indices, np.arange(buffer.shape[0])):
+        return buffer
+    return jnp.take(buffer, indices, 0, mode="clip")
+
+
+def scatter(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """TensorArrayScatterV3."""
+    handle, indices, value, flow = inputs[0], *[scope.value(raw) for raw in inputs[1:]]
+    value = traced(value)
+    facts = scope.run.facts[handle.key]
+    if facts.grows and is_known(indices) and indices.size and indices.max() >= facts.size:
+        facts = scope.run.facts[handle.key] = facts._replace(size=int(indices.max()) + 1)
+    old = _cell(scope, handle, value.shape[1:], value.dtype)
+    is_whole = is_known(indices) and np.array_equal(indices, np.arange(old[0].shape[0])) and handle.instance is None
+    new = value if is_whole and not facts.forward else _written(old[0], handle, indices, value, bool(facts.forward))
+    _set(scope, node, handle, (new, old[1]), old)
+    return flow
+
+
+def size(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """TensorArraySizeV3."""
+    handle = inputs[0]
+    facts: Facts = scope.run.facts[handle.key]
+    cell = scope.run.cells.get(handle.key)
+    return np.int32(facts.size) if cell is None or not facts.grows else cell[1]
+
+
+def concat(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """TensorArrayConcatV3: all elements have one shape here."""
+    handle = inputs[0]
+    buffer, _ = _cell(scope, handle, None, node.attrs["dtype"])
+    buffer = buffer if handle.instance is None else buffer[handle.instance]
+    lengths = np.full(buffer.shape[0], buffer.shape[1], np.int64)
+    return buffer.reshape((-1, *buffer.shape[2:])), lengths
+
+
+def split(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """TensorArraySplitV3, into parts of one length."""
+    handle, value, lengths, flow = inputs[0], *[scope.value(raw) for raw in inputs[1:]]
+    if not is_known(lengths):
+        raise Unknown(2)
+    parts = set(ints(lengths))
+    if len(parts) > 1:
+        raise Unsupported("it splits into parts of several lengths: %s" % sorted(parts))
+    value = traced(value)
+    value = value.reshape((len(lengths), *parts, *value.shape[1:]))
+    old = _cell(scope, handle, value.shape[1:], value.dtype)
+    adds = bool(scope.run.facts[handle.key].forward)
+    _set(scope, node, handle, (_written(old[0], handle, np.arange(len(lengths)), value, adds), old[1]), old)
+    return flow
+
+
+RULES = {
+    "TensorArrayV3": Effect(make),
+    "TensorArrayGradV3": Effect(gradient),
+    "TensorArrayGradWithShape": Effect(gradient),
+    "TensorArrayWriteV3": Effect(write),
+    "TensorArrayReadV3": Effect(read),
+    "TensorArrayGatherV3": Effect(gather),
+    "TensorArrayScatterV3": Effect(scatter),
+    "TensorArraySizeV3": Effect(size),
+    "TensorArrayConcatV3": Effect(concat),
+    "TensorArraySplitV3": Effect(split),
+    "TensorArrayCloseV3": Effect(lambda scope, node, inputs: ()),
+}

@@ -1,0 +1,1 @@
+"""Loops, branches and calls, of both of TensorFlow's versions."""

@@ -1,0 +1,210 @@
+"""Functions: calls, and the branches and loops of TensorFlow 2, which name functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from npu_shim.step.containers import lists
+from npu_shim.step.control_flow import traced_loops, trips
+from npu_shim.step.graph import CONTROL, Callee, Graph, Node
+from npu_shim.step.refusals import Refusal, Unsupported
+from npu_shim.step.rules.table import Effect
+from npu_shim.step.schedule import value_source
+from npu_shim.step.values import HANDLES, is_known
+
+UNROLLED = 256  # iterations that are unrolled at most
+DEEPEST = 64  # calls within calls: beyond, a function calls itself
+
+
+def activated(scope: Any, node: Node, name: str, arguments: Sequence[Any]) -> Any:
+    """A scope for a call of a function, not yet interpreted."""
+    body = body_of(scope, name)
+    if scope.path.count("//") >= DEEPEST:
+        raise Unsupported("function '%s' calls itself" % name)
+    given = dict(zip(body.arguments, arguments))
+    inner = type(scope)(scope.run, scope.run.schedule_of(body), given, "%s%s//" % (scope.path, node.name))
+    inner.predicates, inner.around = dict(scope.predicates), scope.guard(node.name)
+    inner.most, inner.is_unrolled = scope.most, scope.is_unrolled
+    inner.serial, inner.total = scope.serial, scope.total
+    inner.settles = inner.settles or bool(inner.around)
+    return inner
+
+
+def body_of(scope: Any, name: str) -> Graph:
+    """A function; Unsupported if the program has none of this name."""
+    body = scope.run.program.functions.get(name)
+    if body is None:
+        raise Unsupported("function '%s' is not in the graph" % name)
+    return body  # type: ignore[no-any-return]
+
+
+def results(scope: Any) -> list[Any]:
+    """What an interpreted body returns, handles and references too."""
+    return [scope.raw(source) for source in scope.schedule.graph.results.values() if source[1] != CONTROL]
+
+
+def _interpreted(scope: Any) -> list[Any]:
+    scope.interpret(scope.schedule.items)
+    return results(scope)
+
+
+def as_outputs(values: Sequence[Any]) -> Any:
+    """The outputs of a node: a tuple, one value as itself."""
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def call(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """PartitionedCall, StatefulPartitionedCall, and a node whose op is a function."""
+    callee = node.attrs.get("f")
+    name = callee.name if isinstance(callee, Callee) and node.op not in scope.run.program.functions else node.op
+    return as_outputs(_interpreted(activated(scope, node, name, inputs)))
+
+
+def _is_true(value: Any) -> Any:
+    """What TensorFlow takes for true: a scalar that is not zero, a tensor that is not empty."""
+    if np.ndim(value):
+        return np.bool_(np.size(value) > 0)
+    return value if value.dtype == bool else value != np.zeros((), value.dtype)
+
+
+def if_(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """If and StatelessIf."""
+    predicate = _is_true(scope.value(inputs[0]))
+    names = [node.attrs[side].name for side in ("else_branch", "then_branch")]
+    if is_known(predicate):
+        return as_outputs(_interpreted(activated(scope, node, names[bool(predicate)], inputs[1:])))
+    return _branched(scope, node, predicate, names, inputs[1:])
+
+
+def case(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """Case and StatelessCase: an index out of range takes the last branch."""
+    index, names = scope.value(inputs[0]), [branch.name for branch in node.attrs["branches"]]
+    if is_known(index):
+        at = int(index) if 0 <= int(index) < len(names) else len(names) - 1
+        return as_outputs(_interpreted(activated(scope, node, names[at], inputs[1:])))
+    index = jnp.where((index < 0) | (index >= len(names)), np.int32(len(names) - 1), index.astype(np.int32))
+    return _branched(scope, node, index, names, inputs[1:])
+
+
+def _branched(scope: Any, node: Node, predicate: Any, names: Sequence[str], arguments: Sequence[Any]) -> Any:
+    given: list[list[Any]] = [[] for _ in names]
+
+    def branch(number: int) -> Any:
+        inner = activated(scope, node, names[number], arguments)
+        values = _interpreted(inner)
+        given[number] = [value if isinstance(value, HANDLES) else None for value in values]
+        return [np.int32(0) if isinstance(value, HANDLES) else value for value in values]
+
+    branches = [functools.partial(branch, number) for number in range(len(names))]
+    computed = traced_loops.branched(scope.run, predicate, branches)
+    if any(handles != given[0] for handles in given[1:]):
+        raise Unsupported("its branches give different variables")
+    return as_outputs([handle or value for handle, value in zip(given[0], computed)])
+
+
+def while_(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """While and StatelessWhile."""
+    condition, body = (node.attrs[part].name for part in ("cond", "body"))
+    graphs = body_of(scope, condition), body_of(scope, body)
+    functions = scope.run.program.functions
+    start = [raw if isinstance(raw, HANDLES) else scope.value(raw) for raw in inputs]
+    constant = _constant(graphs[1], start)
+    counted = [None if isinstance(value, HANDLES) else value for value in start]
+    count = trips.of_functions(*graphs, counted, scope.table, functions)
+    loop = _While(scope, node, condition, body, start, constant, count)
+    can_unroll = count.is_exact and count.most is not None and count.most <= UNROLLED and not scope.guard(node.name)
+    if can_unroll and (count.most or 0) <= 1:
+        return as_outputs(loop.unrolled())
+    cells, facts = dict(scope.run.cells), dict(scope.run.facts)
+    try:
+        return as_outputs(loop.traced())
+    except (Refusal, Unsupported):
+        if not can_unroll:
+            raise
+        scope.run.cells, scope.run.facts = cells, facts
+        return as_outputs(loop.unrolled())
+
+
+def _constant(body: Graph, start: Sequence[Any]) -> frozenset[int]:
+    """Numbers of the loop variables that a body returns as they are."""
+    returned = [source for source in body.results.values() if source[1] != CONTROL]
+    same = (n for n, source in enumerate(returned) if value_source(source, body.nodes) == (body.arguments[n], 0))
+    return frozenset(same)
+
+
+class _While:
+    """A loop of functions, as one traced loop or unrolled."""
+
+    def __init__(
+        self, scope: Any, node: Node, condition: str, body: str, start: list[Any], constant: frozenset[int],
+        count: trips.Trips,
+    ) -> None:  # fmt: skip
+        self._scope, self._node, self._condition, self._body = scope, node, condition, body
+        self._start, self._constant, self._count = start, constant, count
+        self._changing = [number for number in range(len(start)) if number not in constant]
+
+    def _activated(self, name: str, values: Sequence[Any], number: Any) -> Any:
+        arguments = list(self._start)
+        for at, value in zip(self._changing, values):
+            arguments[at] = value
+        inner = activated(self._scope, self._node, name, arguments)
+        inner.counts(number, self._count.most)
+        return inner
+
+    def traced(self) -> list[Any]:
+        """The last values."""
+        changing = [self._start[at] for at in self._changing]
+        if any(isinstance(value, HANDLES) for value in changing):
+            raise Unsupported("a handle changes from iteration to iteration")
+
+        def condition(values: Any, number: Any) -> Any:
+            return _is_true(_interpreted(self._activated(self._condition, values, number))[0])
+
+        def body(values: Any, number: Any) -> Any:
+            returned = _interpreted(self._activated(self._body, values, number))
+            return [self._scope.value(returned[at]) for at in self._changing]
+
+        most = self._count.most
+        last = traced_loops.while_loop(
+            self._scope.run, changing, condition, body, lambda start, result: lists.fitted(start, result, most)
+        )
+        return self._whole([self._of_known_length(*pair) for pair in zip(changing, last)])
+
+    def _of_known_length(self, before: Any, after: Any) -> Any:
+        """A list to which each iteration adds, or of which none does, has its length when the count is known."""
+        if not isinstance(after, lists.List) or not is_known(before.length) or not self._count.is_exact:
+            return after
+        return dataclasses.replace(after, length=np.int32(after.room))
+
+    def unrolled(self) -> list[Any]:
+        """The last values."""
+        values = [self._start[at] for at in self._changing]
+        for number in range(self._count.most or 0):
+            inner = self._activated(self._body, values, number)
+            inner.is_unrolled = True
+            returned = _interpreted(inner)
+            values = [returned[at] for at in self._changing]
+        return self._whole(values)
+
+    def _whole(self, values: Sequence[Any]) -> list[Any]:
+        whole = list(self._start)
+        for at, value in zip(self._changing, values):
+            whole[at] = value
+        return whole
+
+
+RULES = {
+    "PartitionedCall": Effect(call, writes=True),
+    "StatefulPartitionedCall": Effect(call, writes=True),
+    "If": Effect(if_, writes=True),
+    "StatelessIf": Effect(if_),
+    "Case": Effect(case, writes=True),
+    "StatelessCase": Effect(case),
+    "While": Effect(while_, writes=True),
+    "StatelessWhile": Effect(while_),
+}

@@ -1,0 +1,128 @@
+"""Loops of TensorFlow 1: a frame as lax.while_loop, or iteration by iteration.
+
+A loop is unrolled if it runs once at most, or where the traced form refuses (a variable that changes its shape, a value
+that must be known) and the count is known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from npu_shim.step import guards
+from npu_shim.step.control_flow import traced_loops, trips
+from npu_shim.step.graph import Node
+from npu_shim.step.refusals import Refusal, Unsupported
+from npu_shim.step.schedule import Loop
+from npu_shim.step.values import DEAD, HANDLES
+
+UNROLLED = 256  # iterations that are unrolled at most
+TAKEN, LEFT = np.bool_(True), np.bool_(False)
+
+
+def run(scope: Any, loop: Loop) -> None:
+    """Interprets a loop; its Exits have their values then."""
+    for node in loop.enters:
+        scope.values[node.name] = scope.raw(node.inputs[0])
+        _note_guard(scope, node)
+    if any(scope.values[node.name] is DEAD for node in loop.enters):
+        scope.values.update((node.name, DEAD) for node in loop.exits)
+        return
+    guard = _guard(scope, loop)
+    for variable in loop.constant:
+        scope.values[variable.merge] = (scope.raw(variable.start), np.int32(0))
+        scope.guards[variable.merge] = guard
+    start = {variable.merge: scope.raw(variable.start) for variable in loop.variables}
+    count = trips.of_frame(loop, scope, start, scope.table)
+    last = _looped(scope, loop, start, count, guard)
+    _leave(scope, loop, last, guard)
+
+
+def _note_guard(scope: Any, node: Node) -> None:
+    parts = dict(guards.guard_of(scope, node.inputs[0]))
+    for name in node.controls:
+        parts.update(scope.guards.get(name, ()))
+    if parts:
+        scope.guards[node.name] = tuple(sorted(parts.items()))
+
+
+def _guard(scope: Any, loop: Loop) -> guards.Guard:
+    parts: dict[Any, bool] = {}
+    for variable in (*loop.variables, *loop.constant):
+        parts.update(scope.guards.get(variable.start[0], ()))
+    return tuple(sorted(parts.items()))
+
+
+def _looped(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, guard: guards.Guard) -> Any:
+    """The last values of the loop variables."""
+    most = count.most if count.is_exact and not guard else None
+    if most is not None and most <= 1:
+        return _unrolled(scope, loop, start, most)
+    cells, facts = dict(scope.run.cells), dict(scope.run.facts)
+    try:
+        return _traced(scope, loop, start, count, guard)
+    except (Refusal, Unsupported) as reason:
+        if most is None or most > UNROLLED:
+            if isinstance(reason, Refusal):
+                raise
+            raise scope.refusal(loop.condition, "loop '%s': %s" % (loop.frame, reason)) from reason
+        scope.run.cells, scope.run.facts = cells, facts
+        return _unrolled(scope, loop, start, most)
+
+
+def _iteration(scope: Any, loop: Loop, values: dict[str, Any], guard: guards.Guard) -> Any:
+    inner = scope.inner({merge: (value, np.int32(0)) for merge, value in values.items()})
+    inner.guards.update((merge, guard) for merge in values if guard)
+    inner.settles = True
+    return inner
+
+
+def _pass(scope: Any, loop: Loop, taken: Any, items: Any) -> None:
+    """Interprets items with the loop's condition fixed."""
+    scope.values[loop.condition.name] = taken
+    scope.given = scope.given | {loop.condition.name}
+    scope.interpret(items)
+
+
+def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, guard: guards.Guard) -> Any:
+    values = {merge: scope.value(raw) for merge, raw in start.items()}
+    for merge, value in values.items():
+        if isinstance(value, HANDLES):
+            raise scope.refusal(scope.nodes[merge], "a handle changes from iteration to iteration")
+
+    def condition(carried: Any, number: Any) -> Any:
+        inner = _iteration(scope, loop, carried, guard)
+        inner.interpret(loop.head)
+        go = jnp.reshape(jnp.asarray(inner.raw((loop.condition.name, 0))), ())
+        return jnp.logical_and(go, guards.holds(scope.predicates, guard)) if guard else go
+
+    def body(carried: Any, number: Any) -> Any:
+        inner = _iteration(scope, loop, carried, guard)
+        inner.counts(number, count.most)
+        _pass(inner, loop, TAKEN, loop.items)
+        return {variable.merge: inner.carried(variable.following) for variable in loop.variables}
+
+    return traced_loops.while_loop(scope.run, values, condition, body)
+
+
+def _unrolled(scope: Any, loop: Loop, start: dict[str, Any], count: int) -> Any:
+    values = start
+    for number in range(count):
+        inner = _iteration(scope, loop, values, ())
+        inner.is_unrolled = True
+        inner.counts(number, count)
+        _pass(inner, loop, TAKEN, loop.items)
+        values = {variable.merge: inner.raw(variable.following) for variable in loop.variables}
+    return values
+
+
+def _leave(scope: Any, loop: Loop, last: dict[str, Any], guard: guards.Guard) -> None:
+    """Gives the Exits their values: what stands between a Switch and an Exit is computed of the last values."""
+    inner = _iteration(scope, loop, last, guard)
+    _pass(inner, loop, LEFT, loop.tail)
+    for node in loop.exits:
+        scope.values[node.name] = inner.raw(node.inputs[0])
+        if guard:
+            scope.guards[node.name] = guard

@@ -1,0 +1,89 @@
+"""What of a graph is known, evaluated with numpy: loop conditions, before a loop is traced."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping
+
+import numpy as np
+
+from npu_shim.step.frames import ENTERS, EXITS, MERGES, NEXTS, SWITCHES
+from npu_shim.step.graph import Graph, Node, Source
+from npu_shim.step.rules.table import Rule
+from npu_shim.step.values import is_known
+
+HANDS_ON = ENTERS | EXITS | NEXTS | SWITCHES | {"LoopCond"}
+DECIDING = {"LogicalAnd": False, "LogicalOr": True}  # op -> the value of one input that decides
+
+
+class _Unknown:
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN = _Unknown()
+
+
+class Partial:
+    """Evaluates nodes of a graph as far as they are known.
+
+    Args:
+        nodes: name -> Node.
+        given: function of a name, the value of a node that is not to be evaluated (a tuple for several outputs),
+            UNKNOWN if it is not known, None for a node that is to be evaluated.
+        rules: op -> row.
+        functions: name -> Graph.
+    """
+
+    def __init__(
+        self, nodes: Mapping[str, Node], given: Callable[[str], Any], rules: Mapping[str, Any],
+        functions: Mapping[str, Graph],
+    ) -> None:  # fmt: skip
+        self._nodes, self._given, self._rules, self._functions = nodes, given, rules, functions
+        self._values: dict[str, Any] = {}
+
+    def __call__(self, source: Source) -> Any:
+        """The value on an edge: known (numpy's), or UNKNOWN."""
+        value = self._node(source[0])
+        if type(value) is tuple:
+            value = value[source[1]] if source[1] < len(value) else UNKNOWN
+        return np.asarray(value) if is_known(value) else UNKNOWN
+
+    def _node(self, name: str) -> Any:
+        if name not in self._values:
+            value = self._given(name)
+            self._values[name] = UNKNOWN  # meanwhile: what needs itself is not known
+            self._values[name] = self._computed(self._nodes[name]) if value is None and name in self._nodes else value
+        return self._values[name]
+
+    def _computed(self, node: Node) -> Any:
+        if node.op in HANDS_ON:
+            value = self(node.inputs[0])
+            return (value, value) if node.op in SWITCHES else value
+        if node.op in MERGES:
+            return UNKNOWN
+        values = [self(source) for source in node.inputs]
+        if node.op in DECIDING:
+            known = [bool(value) for value in values if value is not UNKNOWN and value.ndim == 0]
+            if DECIDING[node.op] in known:
+                return np.asarray(DECIDING[node.op])
+        row = self._rules.get(node.op)
+        if not isinstance(row, Rule) or any(value is UNKNOWN for value in values):
+            return self._called(node, values)
+        try:
+            return row.apply(node.attrs, *values)
+        except Exception:  # a rule that is not for these values says so in its own place
+            return UNKNOWN
+
+    def _called(self, node: Node, values: list[Any]) -> Any:
+        callee = node.attrs.get("f")
+        body = self._functions.get(node.op if callee is None else getattr(callee, "name", ""))
+        return UNKNOWN if body is None else tuple(evaluated(body, values, self._rules, self._functions))
+
+
+def evaluated(
+    body: Graph, arguments: list[Any], rules: Mapping[str, Any], functions: Mapping[str, Graph]
+) -> list[Any]:  # fmt: skip
+    """What a function gives for these arguments, some of which are UNKNOWN: a list of known values and UNKNOWN."""
+    given = dict(zip(body.arguments, arguments))
+    partial = Partial(body.nodes, given.get, rules, functions)
+    return [partial(source) for source in body.results.values() if source[1] >= 0]

@@ -1,0 +1,183 @@
+"""One lax.while_loop for loops of both versions, with what its body touches of the state among what it carries."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from npu_shim.step.containers import stacks
+from npu_shim.step.refusals import Unsupported
+from npu_shim.step.values import traced
+
+Carried = Any  # a pytree of arrays
+
+
+def while_loop(
+    run: Any,
+    start: Carried,
+    condition: Callable[[Carried, Any], Any],
+    body: Callable[[Carried, Any], Carried],
+    fitted: Callable[[Carried, Any], Carried] | None = None,
+) -> Carried:
+    """Runs a loop whose functions read and write `run.cells`.
+
+    Args:
+        run: the Run.
+        start: a pytree of first values.
+        condition: function of (carried, number of the iteration) that gives a traced bool; it must not write.
+        body: the same, which gives what is carried next.
+        fitted: function of first values and the shapes of the next ones, which gives first values of these shapes.
+
+    Raises:
+        Unsupported: what is carried changes its shape or dtype.
+    """
+    start = traced(start)
+    start, touched = _touched(run, start, body, fitted or (lambda values, result: values))
+    for key, like in touched.items():
+        if key not in run.cells:  # made inside, and seen from outside afterwards
+            run.cells[key] = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), like)
+    outside = dict(run.cells)
+
+    def within(function: Callable[[Carried, Any], Any], carried: Any) -> tuple[Any, dict[str, Any]]:
+        number, values, cells = carried
+        run.cells = {**outside, **cells}
+        result, new = function(values, number), run.cells
+        run.cells = dict(outside)
+        return result, new
+
+    def go(carried: Any) -> Any:
+        result, new = within(condition, carried)
+        if any(new[key] is not value for key, value in {**outside, **carried[2]}.items()) or len(new) > len(outside):
+            raise Unsupported("its condition writes to the state")
+        return jnp.reshape(jnp.asarray(result), ())
+
+    def step(carried: Any) -> Any:
+        result, new = within(body, carried)
+        return carried[0] + 1, traced(result), {key: traced(new[key]) for key in touched}
+
+    first = (jnp.int32(0), start, {key: traced(run.cells[key]) for key in touched})
+    try:
+        _, values, cells = jax.lax.while_loop(go, step, first)
+    finally:
+        run.cells = outside
+    run.cells.update(cells)
+    return values
+
+
+def _touched(
+    run: Any, start: Carried, body: Callable[[Carried, Any], Carried], fitted: Callable[[Carried, Any], Carried]
+) -> tuple[Carried, dict[str, Any]]:
+    """(First values, key -> shapes and dtypes of the cells that a body changes); both keep theirs in each iteration.
+
+    Where a first pass finds others than there were (a list that grows, a stack of an unrolled loop), it is repeated.
+    """
+    for _ in range(4):
+        touched, result = _probed(run, start, body)
+        for key in touched.keys() & run.cells.keys():
+            run.cells[key] = traced(stacks.buffered(run.cells[key]))
+        changed = {key for key in touched.keys() & run.cells.keys() if shaped(run.cells[key]) != touched[key]}
+        new = traced(fitted(start, result))
+        if not changed and shaped(new) == shaped(start):
+            require_same(shaped(start), result)
+            return start, touched
+        start = new
+        for key in changed:
+            run.cells[key] = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), touched[key])
+    raise Unsupported("what it keeps changes its shape from iteration to iteration")
+
+
+def _probed(run: Any, start: Carried, body: Callable[[Carried, Any], Carried]) -> tuple[dict[str, Any], Any]:
+    before = dict(run.cells)
+    touched: dict[str, Any] = {}
+
+    def probe(values: Carried) -> Any:
+        run.cells = dict(before)
+        result = traced(body(values, jnp.int32(0)))
+        new = {key: value for key, value in run.cells.items() if value is not before.get(key)}
+        touched.update((key, shaped(traced(value))) for key, value in new.items())
+        return result
+
+    try:
+        result = jax.eval_shape(probe, start)
+    finally:
+        run.cells = before
+    return touched, shaped(result)
+
+
+def shaped(value: Any) -> Any:
+    """The shapes and dtypes of a pytree."""
+    return jax.tree.map(lambda part: jax.ShapeDtypeStruct(jnp.shape(part), part.dtype), value)
+
+
+def require_same(before: Any, after: Any) -> None:
+    """Raises Unsupported if two pytrees of shapes differ."""
+    if jax.tree.structure(before) == jax.tree.structure(after):
+        pairs = list(zip(jax.tree.leaves(before), jax.tree.leaves(after)))
+        if all((one.shape, one.dtype) == (other.shape, other.dtype) for one, other in pairs):
+            return
+        differing = next((a, b) for a, b in pairs if (a.shape, a.dtype) != (b.shape, b.dtype))
+        raise Unsupported("a loop variable of shape %s and dtype %s becomes one of %s and %s" % (
+            differing[0].shape, differing[0].dtype, differing[1].shape, differing[1].dtype))  # fmt: skip
+    raise Unsupported("a loop variable changes what it is: %s becomes %s" % (
+        jax.tree.structure(before), jax.tree.structure(after)))  # fmt: skip
+
+
+def branched(run: Any, predicate: Any, branches: Sequence[Callable[[], Any]]) -> Any:
+    """Runs one of two or more branches, which read and write `run.cells`: lax.cond, or lax.switch of an index.
+
+    Args:
+        run: the Run.
+        predicate: traced bool ([false, true] are the branches), or int32 index.
+        branches: functions without arguments that give pytrees of one structure.
+
+    Raises:
+        Unsupported: they give other shapes or dtypes.
+    """
+    before = dict(run.cells)
+    shapes, touched = [], dict[str, Any]()
+    for branch in branches:
+        new, result = _probed(run, (), _without_arguments(branch))
+        shapes.append(result)
+        touched.update(new)
+    for other in shapes[1:]:
+        require_same_results(shapes[0], other)
+    for key, like in touched.items():
+        if key not in before:
+            before[key] = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), like)
+
+    def within(branch: Callable[[], Any]) -> Callable[[], Any]:
+        def call() -> Any:
+            run.cells = dict(before)
+            result = traced(branch())
+            return result, {key: traced(run.cells[key]) for key in touched}
+
+        return call
+
+    calls = [within(branch) for branch in branches]
+    try:
+        if jnp.asarray(predicate).dtype == bool:
+            result, cells = jax.lax.cond(predicate, calls[1], calls[0])
+        else:
+            result, cells = jax.lax.switch(predicate, calls)
+    finally:
+        run.cells = before
+    run.cells.update(cells)
+    return result
+
+
+def _without_arguments(branch: Callable[[], Any]) -> Callable[[Any, Any], Any]:
+    return lambda carried, number: branch()
+
+
+def require_same_results(one: Any, other: Any) -> None:
+    """Raises Unsupported if two branches give other shapes."""
+    pairs = list(zip(jax.tree.leaves(one), jax.tree.leaves(other)))
+    same = jax.tree.structure(one) == jax.tree.structure(other)
+    if not same or any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in pairs):
+        raise Unsupported("its branches give %s and %s" % (_sizes(one), _sizes(other)))
+
+
+def _sizes(value: Any) -> str:
+    return ", ".join("%s%s" % (part.dtype, list(part.shape)) for part in jax.tree.leaves(value))

@@ -1,0 +1,310 @@
+"""The interpreter: a program as a function of its state and feeds, which `jax.jit` traces.
+
+    step = function(program)
+    new_state, fetched = step(state, feeds)        under `jax.jit`, `traced_as_tensorflow` around its trace
+
+It goes through a graph's nodes in the order of `schedule` and applies each op's row of `rules.TABLE`. Each function
+body and each loop is a Scope of its own, of one Run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+import jax
+import numpy as np
+
+from npu_shim.step import guards, schedule, state
+from npu_shim.step.control_flow import loops
+from npu_shim.step.graph import CONTROL, Graph, Node, Program, Source, Text
+from npu_shim.step.ops import TABLE
+from npu_shim.step.refusals import Refusal, Unknown, Unsupported
+from npu_shim.step.rules.table import ALL, Effect, Rule, Update
+from npu_shim.step.schedule import Item, Loop, Schedule
+from npu_shim.step.state import VIEWS
+from npu_shim.step.values import DEAD, HANDLES, Handle, Reference, Rows, is_known
+
+State = Mapping[str, Any]
+
+
+def function(program: Program) -> Callable[[State, Mapping[str, Any]], tuple[dict[str, Any], dict[str, Any]]]:
+    """Returns a program as a function of (state, feeds) that gives (new state, fetches); all are dicts by name.
+
+    The new state has the variables that the step writes to. Call it within `traced_as_tensorflow`.
+
+    Args:
+        program: a Program.
+    """
+
+    def step(given_state: State, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        run = Run(program, given_state)
+        given = {name: feeds[fed] for name, fed in program.feeds.items() if name in program.graph.nodes}
+        scope = Scope(run, run.schedule_of(program.graph), given)
+        scope.interpret(scope.schedule.items)
+        fetched = {
+            name: scope.tensor(source) for name, source in program.graph.results.items() if source[1] != CONTROL
+        }  # fmt: skip
+        new = {name: value for name, value in run.cells.items() if value is not run.before.get(name)}
+        return {name: value for name, value in new.items() if name in given_state}, fetched
+
+    return step
+
+
+@contextlib.contextmanager
+def traced_as_tensorflow() -> Iterator[None]:
+    """Context for traces: 64-bit integers, no promotion of dtypes, no warnings of numpy where values overflow."""
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"), np.errstate(all="ignore"):
+        yield
+
+
+class Run:
+    """One interpretation of a program.
+
+    Attributes:
+        program: the Program.
+        cells: key -> value of what is read and written: variables by name, Stacks and arrays by keys of their own.
+        before: the variables as they were.
+        facts: key -> what is known of a Stack or array without being traced, see `containers`.
+    """
+
+    def __init__(self, program: Program, given: State) -> None:
+        self.program, self.before = program, dict(given)
+        self.cells: dict[str, Any] = dict(given)
+        self.facts: dict[str, Any] = {}
+        self._schedules: dict[int, Schedule] = {}
+
+    def schedule_of(self, graph: Graph) -> Schedule:
+        """The order of a graph, made once."""
+        if id(graph) not in self._schedules:
+            self._schedules[id(graph)] = schedule.schedule(graph, writes)
+        return self._schedules[id(graph)]
+
+
+def writes(op: str) -> bool:
+    """Whether an op may write to a variable that it takes."""
+    row = TABLE.get(op)
+    return isinstance(row, Update) or (isinstance(row, Effect) and row.writes)
+
+
+class Scope:
+    """An activation of a graph, of a function's body, or of a loop within one.
+
+    Args:
+        run: the Run.
+        order: the Schedule of its graph.
+        given: name of a node -> its value, in place of what the node would give.
+        path: what distinguishes it from other activations of the same graph, in keys of cells.
+
+    Attributes:
+        values: name of a node -> what it gives, a tuple for several outputs.
+        guards: name of a node, or (name, output) of a Switch -> `guards.Guard` under which it lives.
+        predicates: the traced predicates that guards name.
+        around: the guard of the call that it is.
+        settles: whether it asks `guards` before each node.
+        most: how often the loop around it runs at most, None outside of loops or where that is not known.
+        is_unrolled: whether that loop is unrolled.
+        serial: number of the iteration, over all loops around it (int32 or int), None outside of loops.
+        total: how many iterations these are at most, None if that is not known.
+        table: op -> row.
+    """
+
+    def __init__(self, run: Run, order: Schedule, given: Mapping[str, Any], path: str = "") -> None:
+        self.run, self.schedule, self.path = run, order, path
+        self.nodes = order.graph.nodes
+        self.values: dict[str, Any] = dict(given)
+        self.given = frozenset(given)
+        self.guards: dict[Any, guards.Guard] = {}
+        self.predicates: dict[Source, Any] = {}
+        self.around: guards.Guard = ()
+        self.settles = order.has_branches
+        self.most: int | None = None
+        self.is_unrolled = False
+        self.serial: Any = None
+        self.total: int | None = 1
+        self.table = TABLE
+
+    def inner(self, values: Mapping[str, Any]) -> Scope:
+        """A scope for an iteration of a loop: it sees what this one has, and these values."""
+        scope = Scope(self.run, self.schedule, {}, self.path)
+        scope.values, scope.given = {**self.values, **values}, self.given
+        scope.guards, scope.predicates, scope.around = dict(self.guards), dict(self.predicates), self.around
+        scope.most, scope.is_unrolled, scope.settles = self.most, self.is_unrolled, self.settles
+        scope.serial, scope.total = self.serial, self.total
+        return scope
+
+    def guard(self, name: str) -> guards.Guard:
+        """The guard under which a node lives."""
+        return self.guards.get(name, self.around)
+
+    def counts(self, number: Any, most: int | None) -> None:
+        """Notes which iteration of the loop around it this scope is (int32, or int), and how often that runs."""
+        self.most = most
+        if most is None or self.total is None:
+            self.total = None
+        else:
+            self.serial = number if self.serial is None else self.serial * np.int32(most) + number
+            self.total *= most
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def raw(self, source: Source) -> Any:
+        """What stands on an edge, handles and references too."""
+        value = self.values[source[0]]
+        return value[source[1]] if type(value) is tuple else value
+
+    def value(self, raw: Any) -> Any:
+        """What a node that computes takes from an edge: of a reference the variable's value now."""
+        if isinstance(raw, Reference):
+            now = self.run.cells[raw.key]
+            return now if raw.view is None else raw.view(now)
+        return raw
+
+    def tensor(self, source: Source) -> Any:
+        """What is fetched; Refusal if it is no tensor of known size."""
+        value = self.value(self.raw(source))
+        if isinstance(value, Handle) and value.kind == "variable":
+            value = self.run.cells[value.key]
+        if isinstance(value, (Rows, Text, *HANDLES)) or value is DEAD:
+            kind = "is not taken by the step's branch" if value is DEAD else "is no array of a size that is known"
+            raise self.refusal(self.nodes[source[0]], "it is fetched, and %s" % kind)
+        return value
+
+    def carried(self, source: Source) -> Any:
+        """What a loop hands on to its next iteration: no handle, but rows and lists too."""
+        value = self.value(self.raw(source))
+        if isinstance(value, (Text, *HANDLES)) or value is DEAD:
+            raise self.refusal(self.nodes[source[0]], "it gives %s to the next iteration" % _described(value))
+        return value
+
+    def read(self, key: str) -> Any:
+        """The value of a variable now."""
+        return self.run.cells[key]
+
+    def write(self, key: str, value: Any, guard: guards.Guard = ()) -> None:
+        """Sets a variable; under a guard only where that holds."""
+        old = self.run.cells[key]
+        self.run.cells[key] = guards.chosen(self.predicates, guard, value, old) if guard else value
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def interpret(self, items: Sequence[Item]) -> None:
+        """Goes through items in order; Refusal where one cannot be computed."""
+        for item in items:
+            if isinstance(item, Loop):
+                loops.run(self, item)
+            elif item.name not in self.given:
+                self._node(item)
+
+    def _node(self, node: Node) -> None:
+        if node.op in self.run.program.functions:
+            row: Any = self.table["PartitionedCall"]
+        else:
+            row = self.table.get(node.op)
+        if row is None:
+            raise self.refusal(node, "this op has no rule")
+        if self.settles and guards.settle(self, node):
+            return
+        try:
+            self.values[node.name] = self._applied(row, node)
+        except Refusal:
+            raise
+        except Unknown as reason:
+            raise self._not_known(node, reason) from None
+        except (Unsupported, TypeError, ValueError, IndexError, KeyError, ArithmeticError) as reason:
+            raise self.refusal(node, str(reason).partition("\n")[0] or type(reason).__name__) from reason
+
+    def _applied(self, row: Any, node: Node) -> Any:
+        inputs = [self.raw(source) for source in node.inputs]
+        if node.name in self.schedule.afresh:
+            inputs = [self._afresh(source, raw) for source, raw in zip(node.inputs, inputs)]
+        if isinstance(row, Effect):
+            return row.apply(self, node, inputs)
+        if isinstance(row, Update):
+            return self._updated(row, node, inputs)
+        if node.op in VIEWS and isinstance(inputs[0], Reference):
+            return self._view(row, node, inputs)
+        return self.computed(row, node, [self.value(raw) for raw in inputs])
+
+    def _afresh(self, source: Source, raw: Any) -> Any:
+        """The value of a variable now, in the place of what its ReadVariableOp gave."""
+        name, _ = schedule.value_source(source, self.nodes)
+        read = self.nodes[name]
+        return self.run.cells[state.key_of(self.raw(read.inputs[0]))] if read.op == "ReadVariableOp" else raw
+
+    def _view(self, row: Rule, node: Node, inputs: Sequence[Any]) -> Reference:
+        """A view of a reference variable's memory."""
+        first, *others = inputs
+        values = [self.value(raw) for raw in others]
+        before = first.view or (lambda now: now)
+        return Reference(first.key, lambda now: self.computed(row, node, [before(now), *values]))
+
+    def computed(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
+        """What a rule gives for these values; Unsupported if it does not take them."""
+        _require_known(row.known, values)
+        for value in values:
+            if isinstance(value, Rows):
+                return _of_rows(row, node, values)
+            if isinstance(value, Handle) or (isinstance(value, Text) and not row.text):
+                raise Unsupported("it takes %s, of which its rule knows nothing" % _described(value))
+        result = row.apply(node.attrs, *values)
+        return result
+
+    def _updated(self, row: Update, node: Node, inputs: Sequence[Any]) -> Any:
+        keys = [state.key_of(raw) for raw in inputs[: row.handles]]
+        values = [self.value(raw) for raw in inputs[row.handles :]]
+        if not row.rows and any(isinstance(value, Rows) for value in values):
+            raise Unsupported("its rule takes no tensor whose rows depend on data")
+        old = [self.run.cells[key] for key in keys]
+        _require_known(row.known, [*old, *values])
+        new = row.apply(node.attrs, *old, *values)
+        for key, before, value in zip(keys, old, new if type(new) is tuple else (new,)):
+            if value is not None:
+                self.write(key, _like(value, before), self.guard(node.name))
+        return inputs[0]
+
+    # -- refusals ------------------------------------------------------------------------------------------------------
+
+    def refusal(self, node: Node, why: str, feeds: Sequence[str] = ()) -> Refusal:
+        """A Refusal that names a node, and the feeds by the user's names."""
+        return Refusal(node, why, feeds)
+
+    def _not_known(self, node: Node, reason: Unknown) -> Refusal:
+        """A Refusal that names the feeds that an input is computed of."""
+        return self.refusal(node, str(reason), self.feeds_behind(node.inputs[reason.number][0]))
+
+    def feeds_behind(self, name: str) -> list[str]:
+        """The feeds, by the user's names, that a node is computed of; none in a function's body."""
+        feeds = self.run.program.feeds if self.schedule.graph is self.run.program.graph else {}
+        behind = schedule.sources_behind(self.schedule.graph, self.nodes[name], feeds)
+        return [feeds[fed] for fed in behind]
+
+
+def _require_known(numbers: Sequence[int], values: Sequence[Any]) -> None:
+    for number in range(len(values)) if ALL in numbers else numbers:
+        at = number if number >= 0 else len(values) + number
+        if at < len(values) and not is_known(values[at]):
+            raise Unknown(at)
+
+
+def _of_rows(row: Rule, node: Node, values: Sequence[Any]) -> Any:
+    if row.rows is None:
+        raise Unsupported("its rule takes no tensor whose rows depend on data")
+    if row.rows != "each":
+        return row.rows(node.attrs, *values)
+    count = next(value.count for value in values if isinstance(value, Rows))
+    result = row.apply(node.attrs, *[value.array if isinstance(value, Rows) else value for value in values])
+    return tuple(Rows(part, count) for part in result) if type(result) is tuple else Rows(result, count)
+
+
+def _like(value: Any, before: Any) -> Any:
+    """A variable's new value, in its dtype: what a rule gives in another one would be a fault of the rule."""
+    if (value.dtype, value.shape) != (before.dtype, before.shape):
+        text = "it gives %s%s to a variable of %s%s"
+        raise Unsupported(text % (value.dtype, list(value.shape), before.dtype, list(before.shape)))
+    return value
+
+
+def _described(value: Any) -> str:
+    kinds = {Text: "text", Handle: "a handle", Reference: "a reference", Rows: "rows"}
+    return kinds.get(type(value), "a value")

@@ -1,0 +1,41 @@
+"""The table: op -> row. A family is a file with a dict RULES."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from npu_shim.step import state
+from npu_shim.step.containers import arrays as tensor_arrays
+from npu_shim.step.containers import lists, stacks
+from npu_shim.step.control_flow import calls, nodes
+from npu_shim.step.rules import (
+    arrays,
+    convolutions,
+    elementwise,
+    indexing,
+    nn,
+    normalization,
+    products,
+    reductions,
+    updates,
+)
+
+FAMILIES = (
+    nodes, calls, state, stacks, tensor_arrays, lists,
+    arrays, elementwise, indexing, reductions, products, nn, convolutions, normalization, updates,
+)  # fmt: skip
+
+
+def _joined() -> Mapping[str, Any]:
+    table: dict[str, Any] = {}
+    for family in FAMILIES:
+        twice = table.keys() & family.RULES.keys()
+        if twice:
+            raise ValueError(
+                "%s has rows of %s, which another family has" % (family.__name__, ", ".join(sorted(twice)))
+            )
+        table.update(family.RULES)
+    return table
+
+
+TABLE: Mapping[str, Any] = _joined()

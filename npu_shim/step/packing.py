@@ -1,0 +1,181 @@
+"""A step's module as bytes, which `unpacking` reads where JAX is. Python 3.7, no TensorFlow, no numpy.
+
+The bytes are a JSON document behind its length, and the contents of constants behind it. Attributes that many nodes
+have alike are written once.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, Iterable, Mapping
+
+from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.ir.attributes import LOW_BITS, STORAGE, Callee, DType, Shape, Tensor, Unbound
+from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
+from npu_shim.rewriter.ir.module import Module
+from npu_shim.rewriter.tables import dtypes
+
+FORMAT = 1
+LENGTH = struct.Struct("<q")
+VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
+OWN_CONTAINER = ("", "localhost")  # TensorFlow's own, by both of its names
+
+
+def packed(module: Module, feeds: Mapping[str, str]) -> bytes:
+    """Returns a module as bytes.
+
+    Args:
+        module: of a step alone, in its precision; its graph's results are what is fetched or run.
+        feeds: name of a Placeholder -> the name under which its value is given, in order.
+
+    Raises:
+        PlanError: an op is not known to this TensorFlow; the error names its node.
+    """
+    writer = _Writer(module)
+    graph = writer.graph(module.graph)
+    functions = {}
+    while writer.called:  # bodies may call others
+        name = min(writer.called)
+        writer.called.discard(name)
+        if name in module.functions and name not in functions:
+            functions[name] = writer.graph(module.functions[name])
+            writer.called -= functions.keys()
+    document = {
+        "format": FORMAT, "graph": graph, "functions": functions, "attrs": writer.shared, "feeds": list(feeds.items()),
+        "variables": writer.variables,
+    }  # fmt: skip
+    text = json.dumps(document, separators=(",", ":")).encode()
+    return b"".join([LENGTH.pack(len(text)), text, *writer.contents])
+
+
+def variable_name(node: Node) -> str:
+    """What identifies the variable of a node: its name in shared resources, with its container behind it."""
+    shared, container = (node.attrs.get(key) or b"" for key in ("shared_name", "container"))
+    name = shared.decode() or node.name
+    return str(name if container.decode() in OWN_CONTAINER else "%s@%s" % (name, container.decode()))
+
+
+class _Writer:
+    """What is written of a module, part by part.
+
+    Attributes:
+        shared: the attributes of nodes, each different set once.
+        contents: the bytes of constants.
+        variables: name -> [dtype, shape].
+        called: names of functions that have been met.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._definition = module.definition
+        self._functions = module.functions
+        self.shared: list[Any] = []
+        self._numbers: dict[str, int] = {}  # attributes as JSON -> their place in `shared`
+        self._defaults: dict[str, dict[str, Any]] = {}  # op -> the attributes that it has where a node names none
+        self.contents: list[bytes] = []
+        self._length = 0
+        self.variables: dict[str, Any] = {}
+        self.called: set[str] = set()
+
+    def graph(self, graph: Graph) -> dict[str, Any]:
+        """A graph or a function's body."""
+        numbers = {node: number for number, node in enumerate(graph.nodes.values())}
+        returned = getattr(graph, "signature", None)
+        results = graph.results if returned is None else {out.name: graph.results[out.name] for out in returned.outputs}
+        effects = {"^" + name: node.output(CONTROL) for name, node in getattr(graph, "effects", {}).items()}
+        return {
+            "nodes": [self._node(node, numbers) for node in graph.nodes.values()],
+            "results": [[name, *_place(value, numbers)] for name, value in {**results, **effects}.items()],
+            "arguments": [numbers[node] for node in graph.arguments],
+        }
+
+    def _node(self, node: Node, numbers: Mapping[Node, int]) -> list[Any]:
+        if node.op in VARIABLES:
+            self._note_variable(node)
+        inputs = [_place(value, numbers) for value in node.inputs]
+        return [node.name, node.op, inputs, [numbers[control] for control in node.controls], self._attrs(node)]
+
+    def _note_variable(self, node: Node) -> None:
+        shape = node.attrs.get("shape")
+        dims = None if shape is None or shape.dims is None else list(shape.dims)
+        self.variables[variable_name(node)] = [dtypes.name(node.attrs["dtype"]), dims]
+
+    def _attrs(self, node: Node) -> int:
+        if node.op in self._functions:
+            self.called.add(node.op)
+        attrs = {name: self._attr(value) for name, value in node.attrs.items() if name[0] != "_"}
+        if node.op in VARIABLES:
+            attrs["shared_name"] = {"s": variable_name(node)}
+        attrs = {**self._of_op(node), **attrs}
+        text = json.dumps(attrs, sort_keys=True)
+        number = self._numbers.setdefault(text, len(self.shared))
+        if number == len(self.shared):
+            self.shared.append(attrs)
+        return number
+
+    def _of_op(self, node: Node) -> dict[str, Any]:
+        defaults = self._defaults.get(node.op)
+        if defaults is None:
+            definition = self._definition(node.op)
+            if definition is None and node.op != "_Arg":
+                raise PlanError("node '%s': op %s is not in this TensorFlow" % (node.name, node.op))
+            kinds = {} if definition is None else definition.attributes
+            defaults = {name: self._attr(default) for name, (_, default, _) in kinds.items() if default is not None}
+            self._defaults[node.op] = defaults
+        return defaults
+
+    def _attr(self, value: Any) -> Any:
+        """The JSON form of an attribute: a number or bool as itself, all else tagged."""
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, DType):
+            return {"t": dtypes.name(value)}
+        for kind, write in _KINDS:
+            if isinstance(value, kind):
+                return write(self, value)
+        raise TypeError("an attribute is %r" % (value,))
+
+    def _tensor(self, value: Tensor) -> Any:
+        if value.dtype not in STORAGE:
+            return {"text": list(value.dims)}
+        content = _content(value)
+        start, self._length = self._length, self._length + len(content)
+        self.contents.append(content)
+        return {"c": [dtypes.name(value.dtype), list(value.dims), start, len(content)]}
+
+    def _callee(self, value: Callee) -> Any:
+        self.called.add(value.name)
+        return {"f": [value.name, {name: self._attr(attribute) for name, attribute in value.attributes}]}
+
+    def _list(self, values: Iterable[Any]) -> Any:
+        return {"l": [self._attr(value) for value in values]}
+
+
+_KINDS: tuple[tuple[Any, Any], ...] = (  # in this order: a Shape and a Callee are tuples
+    (float, lambda writer, value: {"x": value.hex()}),  # exact, infinities and NaN too
+    (int, lambda writer, value: value),
+    (bytes, lambda writer, value: {"s": value.decode("utf-8", "surrogateescape")}),
+    (Shape, lambda writer, value: {"d": None if value.dims is None else list(value.dims)}),
+    (Tensor, _Writer._tensor),
+    (Callee, _Writer._callee),
+    (Unbound, lambda writer, value: {"u": value.name}),
+    (tuple, _Writer._list),
+)
+
+
+def _place(value: Value, numbers: Mapping[Node, int]) -> tuple[int, int]:
+    return numbers[value.node], value.index
+
+
+def _content(value: Tensor) -> bytes:
+    """The elements of a constant, in row-major order, little-endian."""
+    if value.proto is not None and value.proto.tensor_content:
+        return bytes(value.proto.tensor_content)
+    _, code = STORAGE[value.dtype]
+    numbers = value.numbers() or ()
+    if value.dtype in LOW_BITS:
+        bits, floats, shift = LOW_BITS[value.dtype]
+        numbers = tuple(struct.unpack(bits, struct.pack(floats, number))[0] >> shift for number in numbers)
+    if len(numbers) > 1 and len(set(map(repr, numbers))) == 1:
+        return struct.pack("<" + code, numbers[0]) * len(numbers)
+    return struct.pack("<%d%s" % (len(numbers), code), *numbers)

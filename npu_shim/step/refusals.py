@@ -1,0 +1,39 @@
+"""A step that is not taken: the session runs it, and says why."""
+
+from __future__ import annotations
+
+from typing import Iterable
+
+from npu_shim.rewriter.errors import PlanError
+from npu_shim.step.graph import Node
+
+
+class Refusal(PlanError):
+    """An op has no rule, a rule does not take such values, or a value had to be known.
+
+    Attributes:
+        node: name of the node.
+        op: its op.
+        feeds: names of the feeds which, if their values were known when the step is traced, might make it possible.
+    """
+
+    def __init__(self, node: Node, why: str, feeds: Iterable[str] = ()) -> None:
+        self.node, self.op, self.feeds, self.why = node.name, node.op, tuple(feeds), why
+        known = ", ".join("'%s'" % name for name in self.feeds)
+        super().__init__("%s: %s%s" % (node, why, "; it is computed of feed %s" % known if known else ""))
+
+
+class Unsupported(ValueError):
+    """What a rule raises that does not take such values or attributes; the interpreter names the node."""
+
+
+class Unknown(Unsupported):
+    """An input had to be known when the step is traced.
+
+    Attributes:
+        number: of the input.
+    """
+
+    def __init__(self, number: int, what: str = "") -> None:
+        self.number = number
+        super().__init__(what or "its input %d had to be known when the step is traced" % number)

@@ -1,0 +1,173 @@
+"""Convolutions and pools of one to three dimensions, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from npu_shim.step.refusals import Unsupported
+from npu_shim.step.rules.nn import pulled_back
+from npu_shim.step.rules.products import summed_in
+from npu_shim.step.rules.table import Attrs, Rule
+from npu_shim.step.values import ints, traced
+
+SPATIAL = "DHW"
+
+
+def _format(attrs: Attrs, rank: int) -> str:
+    return str(attrs.get("data_format") or {4: "NHWC", 5: "NDHWC"}[rank])
+
+
+def _places(layout: str) -> list[int]:
+    return [layout.index(axis) for axis in SPATIAL if axis in layout]
+
+
+def _padding(attrs: Attrs, places: Sequence[int]) -> Any:
+    if attrs["padding"] != "EXPLICIT":
+        return attrs["padding"]
+    amounts = attrs["explicit_paddings"]
+    return [(amounts[2 * at], amounts[2 * at + 1]) for at in places]
+
+
+def _convolved(attrs: Attrs, x: Any, w: Any, groups: int) -> Any:
+    """X [batch, size..., channels], in the layout of the attributes, and w [size..., channels / groups, outputs]."""
+    layout = _format(attrs, x.ndim)
+    places = _places(layout)
+    dilations = attrs.get("dilations") or (1,) * x.ndim
+    kernel = "".join(axis for axis in SPATIAL if axis in layout) + "IO"
+    return lax.conv_general_dilated(
+        x, w, [attrs["strides"][at] for at in places], _padding(attrs, places),
+        rhs_dilation=[dilations[at] for at in places], dimension_numbers=(layout, kernel, layout),
+        feature_group_count=groups,
+    )  # fmt: skip
+
+
+def _in_float32(function: Callable[..., Any], *values: Any) -> Any:
+    """A convolution of low precision with sums in float32: its gradients too are of one dtype inside."""
+    dtype = values[0].dtype
+    wide = summed_in(dtype)
+    return function(*(traced(value).astype(wide) for value in values)).astype(dtype)
+
+
+def convolution(attrs: Attrs, x: Any, w: Any) -> Any:
+    """Conv2D and Conv3D; several groups where the kernel takes fewer channels."""
+    return _in_float32(lambda a, b: _convolved(attrs, a, b, _groups(attrs, x.shape, w.shape)), x, w)
+
+
+def _groups(attrs: Attrs, x: Sequence[int], w: Sequence[int]) -> int:
+    return int(x[_format(attrs, len(x)).index("C")] // w[-2])
+
+
+def convolution_input(attrs: Attrs, shape: Any, w: Any, g: Any) -> Any:
+    """Conv2DBackpropInput and Conv3DBackpropInputV2."""
+    dims = ints(shape)
+    if len(dims) < np.ndim(g):  # only sizes, not batch and channels
+        raise Unsupported("its sizes lack the batch or the channels")
+    groups = _groups(attrs, dims, w.shape)
+    return _in_float32(lambda b, c: _transposed(lambda a: _convolved(attrs, a, b, groups), dims, c), w, g)
+
+
+def convolution_filter(attrs: Attrs, x: Any, shape: Any, g: Any) -> Any:
+    """Conv2DBackpropFilter and Conv3DBackpropFilterV2."""
+    dims = ints(shape)
+    groups = _groups(attrs, x.shape, dims)
+    return _in_float32(lambda a, c: _transposed(lambda b: _convolved(attrs, a, b, groups), dims, c), x, g)
+
+
+def _transposed(function: Callable[[Any], Any], dims: tuple[int, ...], g: Any) -> Any:
+    return jax.linear_transpose(function, jax.ShapeDtypeStruct(dims, g.dtype))(g)[0]
+
+
+def _as_grouped(w: Any) -> Any:
+    """A depthwise kernel [h, w, channels, multiplier] as one of `channels` groups."""
+    return w.reshape((*w.shape[:-2], 1, w.shape[-2] * w.shape[-1]))
+
+
+def depthwise(attrs: Attrs, x: Any, w: Any) -> Any:
+    """DepthwiseConv2dNative."""
+    return _in_float32(lambda a, b: _convolved(attrs, a, _as_grouped(b), w.shape[2]), x, w)
+
+
+def depthwise_input(attrs: Attrs, shape: Any, w: Any, g: Any) -> Any:
+    """DepthwiseConv2dNativeBackpropInput."""
+    dims, groups = ints(shape), w.shape[2]
+    return _in_float32(lambda b, c: _transposed(lambda a: _convolved(attrs, a, _as_grouped(b), groups), dims, c), w, g)
+
+
+def depthwise_filter(attrs: Attrs, x: Any, shape: Any, g: Any) -> Any:
+    """DepthwiseConv2dNativeBackpropFilter."""
+    dims = ints(shape)
+    return _in_float32(
+        lambda a, c: _transposed(lambda b: _convolved(attrs, a, _as_grouped(b), dims[2]), dims, c), x, g
+    )  # fmt: skip
+
+
+# -- pools -------------------------------------------------------------------------------------------------------------
+
+
+def _window(attrs: Attrs, x: Any) -> tuple[Any, Any, Any]:
+    padding = attrs["padding"]
+    if padding == "EXPLICIT":
+        amounts = attrs["explicit_paddings"]
+        padding = [(amounts[2 * at], amounts[2 * at + 1]) for at in range(x.ndim)]
+    return tuple(attrs["ksize"]), tuple(attrs["strides"]), padding
+
+
+def max_pool(attrs: Attrs, x: Any, *sizes: Any) -> Any:
+    """MaxPool and MaxPool3D, and MaxPoolV2, whose window comes as inputs."""
+    if sizes:
+        attrs = {**attrs, "ksize": ints(sizes[0]), "strides": ints(sizes[1])}
+    least = np.array(-np.inf if jnp.issubdtype(x.dtype, np.floating) else jnp.iinfo(x.dtype).min, x.dtype)
+    return lax.reduce_window(jnp.asarray(x), least, lax.max, *_window(attrs, x))
+
+
+def max_pool_grad(attrs: Attrs, x: Any, y: Any, g: Any) -> Any:
+    """MaxPoolGrad and MaxPool3DGrad: the first largest element of a window has its gradient."""
+    return pulled_back(lambda value: max_pool(attrs, value), x, g)
+
+
+def max_pool_grad_grad(attrs: Attrs, x: Any, y: Any, g: Any) -> Any:
+    """MaxPoolGradGrad."""
+    return jax.jvp(lambda value: max_pool(attrs, value), (traced(x),), (traced(g),))[1]
+
+
+def average_pool(attrs: Attrs, x: Any) -> Any:
+    """AvgPool and AvgPool3D: padding does not count."""
+    wide = traced(x).astype(summed_in(x.dtype))
+    zero = np.zeros((), wide.dtype)
+    total = lax.reduce_window(wide, zero, lax.add, *_window(attrs, x))
+    count = lax.reduce_window(jnp.ones(x.shape, wide.dtype), zero, lax.add, *_window(attrs, x))
+    return (total / count).astype(x.dtype)
+
+
+def average_pool_grad(attrs: Attrs, shape: Any, g: Any) -> Any:
+    """AvgPoolGrad and AvgPool3DGrad."""
+    g = traced(g)
+    return _transposed(lambda value: average_pool(attrs, value), ints(shape), g)
+
+
+RULES = {
+    "Conv2D": Rule(convolution),
+    "Conv3D": Rule(convolution),
+    "Conv2DBackpropInput": Rule(convolution_input, known=(0,)),
+    "Conv3DBackpropInputV2": Rule(convolution_input, known=(0,)),
+    "Conv2DBackpropFilter": Rule(convolution_filter, known=(1,)),
+    "Conv3DBackpropFilterV2": Rule(convolution_filter, known=(1,)),
+    "DepthwiseConv2dNative": Rule(depthwise),
+    "DepthwiseConv2dNativeBackpropInput": Rule(depthwise_input, known=(0,)),
+    "DepthwiseConv2dNativeBackpropFilter": Rule(depthwise_filter, known=(1,)),
+    "MaxPool": Rule(max_pool),
+    "MaxPoolV2": Rule(max_pool, known=(1, 2)),
+    "MaxPool3D": Rule(max_pool),
+    "MaxPoolGrad": Rule(max_pool_grad),
+    "MaxPool3DGrad": Rule(max_pool_grad),
+    "MaxPoolGradGrad": Rule(max_pool_grad_grad),
+    "AvgPool": Rule(average_pool),
+    "AvgPool3D": Rule(average_pool),
+    "AvgPoolGrad": Rule(average_pool_grad, known=(0,)),
+    "AvgPool3DGrad": Rule(average_pool_grad, known=(0,)),
+}

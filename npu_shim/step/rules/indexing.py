@@ -1,0 +1,216 @@
+"""Elements taken from tensors and put into them: slices, gathers, scatters, segments.
+
+An index that is out of range is TensorFlow's error on a CPU and undefined on a GPU; here a gather takes the nearest
+element and a scatter leaves it out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from npu_shim.step.refusals import Unknown, Unsupported
+from npu_shim.step.rules.table import Attrs, Rule
+from npu_shim.step.values import Rows, ints, is_known, traced, whole
+
+# -- slices ------------------------------------------------------------------------------------------------------------
+
+
+def slice_(attrs: Attrs, x: Any, begin: Any, size: Any) -> Any:
+    """Slice: a size of -1 takes the rest; the begin may be traced."""
+    begins = ints(begin) if is_known(begin) and begin.size else None
+    if begins is not None or x.ndim == 0:
+        starts = begins or ()
+        return x[tuple(slice(at, None if n < 0 else at + n) for at, n in zip(starts, ints(size) if x.ndim else ()))]
+    sizes = ints(size)
+    if -1 in sizes:
+        raise Unsupported("it takes the rest from a begin that had to be known when the step is traced")
+    return lax.dynamic_slice(jnp.asarray(x), [begin[at] for at in range(x.ndim)], sizes)
+
+
+def _bit(attrs: Attrs, mask: str, at: int) -> bool:
+    return bool(attrs[mask] >> at & 1)
+
+
+def index_of(attrs: Attrs, begin: Any, end: Any, strides: Any) -> tuple[Any, ...]:
+    """What numpy calls the index of a StridedSlice, for known begins and ends."""
+    index: list[Any] = []
+    for at, (low, high, step) in enumerate(zip(ints(begin), ints(end), ints(strides))):
+        if _bit(attrs, "ellipsis_mask", at):
+            index.append(Ellipsis)
+        elif _bit(attrs, "new_axis_mask", at):
+            index.append(None)
+        elif _bit(attrs, "shrink_axis_mask", at):
+            index.append(low)
+        else:
+            first = None if _bit(attrs, "begin_mask", at) else low
+            last = None if _bit(attrs, "end_mask", at) else high
+            index.append(slice(first, last, step))
+    return tuple(index) if begin.size else ()
+
+
+def strided_slice(attrs: Attrs, x: Any, begin: Any, end: Any, strides: Any) -> Any:
+    """StridedSlice; of a traced begin only single elements of axes are taken."""
+    if is_known(begin, end):
+        return x[index_of(attrs, begin, end, strides)]
+    return x[_traced_index(attrs, begin, end, strides)]
+
+
+def _traced_index(attrs: Attrs, begin: Any, end: Any, strides: Any) -> tuple[Any, ...]:
+    index: list[Any] = []
+    for at in range(begin.shape[0]):
+        if _bit(attrs, "ellipsis_mask", at):
+            index.append(Ellipsis)
+        elif _bit(attrs, "new_axis_mask", at):
+            index.append(None)
+        elif _bit(attrs, "shrink_axis_mask", at):
+            index.append(begin[at])
+        elif _bit(attrs, "begin_mask", at) and _bit(attrs, "end_mask", at):
+            index.append(slice(None, None, int(strides[at])))
+        else:
+            raise Unknown(1 if not is_known(begin) else 2)
+    return tuple(index)
+
+
+def strided_slice_grad(attrs: Attrs, shape: Any, begin: Any, end: Any, strides: Any, gradient: Any) -> Any:
+    """StridedSliceGrad."""
+    zeros = jnp.zeros(ints(shape) if shape.size else (), gradient.dtype)
+    known = is_known(begin, end)
+    index = index_of(attrs, begin, end, strides) if known else _traced_index(attrs, begin, end, strides)
+    return zeros.at[index].set(gradient)
+
+
+def tensor_strided_slice_update(attrs: Attrs, x: Any, begin: Any, end: Any, strides: Any, value: Any) -> Any:
+    """TensorStridedSliceUpdate."""
+    return jnp.asarray(x).at[index_of(attrs, begin, end, strides)].set(value)
+
+
+# -- gathers -----------------------------------------------------------------------------------------------------------
+
+
+def gather(attrs: Attrs, x: Any, indices: Any, axis: Any) -> Any:
+    """GatherV2."""
+    batch = attrs.get("batch_dims", 0)
+    batch = batch + indices.ndim if batch < 0 else batch
+    at = whole(axis) % max(x.ndim, 1)
+    if batch:
+        take = lambda one, i: gather({}, one, i, np.int32(at - batch))  # noqa: E731
+        for _ in range(batch):
+            take = jax.vmap(take)
+        return take(jnp.asarray(x), jnp.asarray(indices))
+    return np.take(x, indices, at) if is_known(x, indices) else jnp.take(x, indices, at, mode="clip")
+
+
+def gather_rows(attrs: Attrs, x: Any, indices: Any, axis: Any) -> Any:
+    """GatherV2 by indices whose number depends on data, or of rows of which there are."""
+    array = x.array if isinstance(x, Rows) else x
+    if not isinstance(indices, Rows):
+        return gather(attrs, array, indices, axis)
+    if whole(axis) != 0:
+        raise Unsupported("its indices are of an axis other than the first, and their number depends on data")
+    return Rows(gather(attrs, array, indices.array, axis), indices.count)
+
+
+def gather_nd(attrs: Attrs, x: Any, indices: Any) -> Any:
+    """GatherNd."""
+    depth = indices.shape[-1]
+    if depth == 0:
+        return jnp.broadcast_to(x, (*indices.shape[:-1], *x.shape))
+    if is_known(x, indices):
+        return x[tuple(np.moveaxis(indices, -1, 0))]
+    bounds = np.array(x.shape[:depth]).astype(indices.dtype)
+    safe = jnp.clip(indices, np.zeros((), indices.dtype), bounds - np.ones((), indices.dtype))
+    return jnp.asarray(x)[tuple(jnp.moveaxis(safe, -1, 0))]
+
+
+def gather_nd_rows(attrs: Attrs, x: Any, indices: Any) -> Any:
+    """GatherNd by indices whose number depends on data."""
+    array = x.array if isinstance(x, Rows) else x
+    if isinstance(indices, Rows):
+        return Rows(gather_nd(attrs, array, indices.array), indices.count)
+    return gather_nd(attrs, array, indices)
+
+
+# -- scatters ----------------------------------------------------------------------------------------------------------
+
+
+def at_rows(array: Any, indices: Any) -> Any:
+    """A view by indices of the first axis; what is out of range is left out by its methods."""
+    return jnp.asarray(array).at[_in_range(jnp.asarray(indices), array.shape[0])]
+
+
+def _in_range(indices: Any, size: int) -> Any:
+    """Indices in which those below zero lie behind the end, as `mode="drop"` wants them."""
+    return jnp.where(indices < np.zeros((), indices.dtype), np.array(size, indices.dtype), indices)
+
+
+def at_places(array: Any, indices: Any) -> Any:
+    """A view by indices [..., depth] of the first axes; what is out of range is left out by its methods."""
+    parts = jnp.moveaxis(jnp.asarray(indices), -1, 0)
+    return jnp.asarray(array).at[tuple(_in_range(part, size) for part, size in zip(parts, array.shape))]
+
+
+def scatter_nd(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> Any:
+    """ScatterNd: updates of one place add up."""
+    zeros = jnp.zeros(ints(shape), updates.dtype)
+    return at_places(zeros, indices).add(updates, mode="drop")
+
+
+def _tensor_scatter(method: str) -> Rule:
+    def scattered(attrs: Attrs, x: Any, indices: Any, updates: Any) -> Any:
+        return getattr(at_places(x, indices), method)(updates, mode="drop")
+
+    return Rule(scattered)
+
+
+# -- segments ----------------------------------------------------------------------------------------------------------
+
+STARTS = {"Sum": lambda dtype: 0, "Prod": lambda dtype: 1, "Max": lambda dtype: lowest(dtype),
+          "Min": lambda dtype: highest(dtype)}  # fmt: skip
+METHODS = {"Sum": "add", "Prod": "multiply", "Max": "max", "Min": "min"}
+
+
+def lowest(dtype: Any) -> Any:
+    """The smallest number of a dtype, of floats their lowest finite one."""
+    return jnp.finfo(dtype).min if jnp.issubdtype(dtype, np.inexact) else jnp.iinfo(dtype).min
+
+
+def highest(dtype: Any) -> Any:
+    """The largest number of a dtype, of floats their highest finite one."""
+    return jnp.finfo(dtype).max if jnp.issubdtype(dtype, np.inexact) else jnp.iinfo(dtype).max
+
+
+def _unsorted(kind: str) -> Rule:
+    def reduced(attrs: Attrs, x: Any, ids: Any, count: Any) -> Any:
+        x = traced(x)
+        rest = x.shape[np.ndim(ids) :]
+        rows, places = x.reshape((-1, *rest)), jnp.reshape(ids, (-1,))
+        start = jnp.full((whole(count), *rest), STARTS[kind](x.dtype), x.dtype)
+        return getattr(at_rows(start, places), METHODS[kind])(rows, mode="drop")
+
+    return Rule(reduced, known=(2,))
+
+
+RULES = {
+    "Slice": Rule(slice_, known=(2,)),
+    "StridedSlice": Rule(strided_slice, known=(3,)),
+    "StridedSliceGrad": Rule(strided_slice_grad, known=(0, 3)),
+    "TensorStridedSliceUpdate": Rule(tensor_strided_slice_update, known=(1, 2, 3)),
+    "Gather": Rule(lambda attrs, x, indices: gather({}, x, indices, np.int32(0)),
+                   rows=lambda attrs, x, indices: gather_rows({}, x, indices, np.int32(0))),
+    "GatherV2": Rule(gather, known=(2,), rows=gather_rows),
+    "GatherNd": Rule(gather_nd, rows=gather_nd_rows),
+    "ScatterNd": Rule(scatter_nd, known=(2,)),
+    "TensorScatterUpdate": _tensor_scatter("set"),
+    "TensorScatterAdd": _tensor_scatter("add"),
+    "TensorScatterMax": _tensor_scatter("max"),
+    "TensorScatterMin": _tensor_scatter("min"),
+    "UnsortedSegmentSum": _unsorted("Sum"),
+    "UnsortedSegmentProd": _unsorted("Prod"),
+    "UnsortedSegmentMax": _unsorted("Max"),
+    "UnsortedSegmentMin": _unsorted("Min"),
+}  # fmt: skip

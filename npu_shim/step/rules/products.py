@@ -1,0 +1,78 @@
+"""Products of matrices; float16 and bfloat16 with sums in float32, rounded once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from npu_shim.step.rules.table import Attrs, Rule
+from npu_shim.step.values import Rows, traced
+
+
+def summed_in(dtype: Any) -> Any:
+    """The dtype in which products of a dtype are summed."""
+    return np.dtype(np.float32) if dtype in (np.float16, jnp.bfloat16) else dtype
+
+
+def product(x: Any, y: Any, contracted: tuple[int, int], batch: int = 0) -> Any:
+    """Sums over one axis of each: [batch..., m, k] and [batch..., k, n], by `contracted`, give [batch..., m, n]."""
+    axes = tuple(range(batch))
+    dims = (((contracted[0],), (contracted[1],)), (axes, axes))
+    wide = lax.dot_general(traced(x), traced(y), dims, preferred_element_type=summed_in(x.dtype))
+    return wide.astype(x.dtype)
+
+
+def matmul(attrs: Attrs, x: Any, y: Any) -> Any:
+    """MatMul."""
+    return product(x, y, (0 if attrs["transpose_a"] else 1, 1 if attrs["transpose_b"] else 0))
+
+
+def _of_rows(attrs: Attrs, x: Any, y: Any) -> Any:
+    if isinstance(x, Rows) and not isinstance(y, Rows) and not attrs["transpose_a"]:
+        return Rows(matmul(attrs, x.array, y), x.count)
+    kept = [value.array * live(value) if isinstance(value, Rows) else value for value in (x, y)]
+    return matmul(attrs, *kept)
+
+
+def live(value: Rows) -> Any:
+    """Ones for the rows that there are and zeros behind them, in the rank and dtype of the array."""
+    array = value.array
+    mask = jnp.arange(array.shape[0], dtype=np.int32) < value.count
+    return mask.reshape((-1,) + (1,) * (array.ndim - 1)).astype(array.dtype)
+
+
+def batch_matmul(attrs: Attrs, x: Any, y: Any) -> Any:
+    """BatchMatMul, V2 and V3: leading dimensions are broadcast; adj_x and adj_y conjugate too."""
+    adjoint_x, adjoint_y = attrs["adj_x"], attrs["adj_y"]
+    x, y = (jnp.conj(v) if flag and np.iscomplexobj(v) else v for v, flag in ((x, adjoint_x), (y, adjoint_y)))
+    dtype = attrs.get("Tout", x.dtype)
+    leading = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    x, y = (jnp.broadcast_to(value, (*leading, *value.shape[-2:])) for value in (x, y))
+    rank = x.ndim
+    contracted = (rank - 2 if adjoint_x else rank - 1, rank - 1 if adjoint_y else rank - 2)
+    return product(x, y, contracted, rank - 2).astype(dtype)
+
+
+def einsum(attrs: Attrs, *values: Any) -> Any:
+    """Einsum."""
+    dtype = values[0].dtype
+    result = jnp.einsum(attrs["equation"], *values, preferred_element_type=summed_in(dtype))
+    return result.astype(dtype)
+
+
+def cross(attrs: Attrs, x: Any, y: Any) -> Any:
+    """Cross."""
+    return jnp.cross(x, y)
+
+
+RULES = {
+    "MatMul": Rule(matmul, rows=_of_rows),
+    "BatchMatMul": Rule(batch_matmul),
+    "BatchMatMulV2": Rule(batch_matmul),
+    "BatchMatMulV3": Rule(batch_matmul),
+    "Einsum": Rule(einsum),
+    "Cross": Rule(cross),
+}

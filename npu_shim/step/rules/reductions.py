@@ -1,0 +1,196 @@
+"""Sums, products, extremes and what is like them, along axes; low precision is summed in float32."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from npu_shim.step.refusals import Unsupported
+from npu_shim.step.rules.table import Attrs, Rule
+from npu_shim.step.values import Rows, ints, traced, whole, xp
+
+
+def axes_of(axes: Any, rank: int) -> tuple[int, ...]:
+    """Known axes, none of them negative; () for none."""
+    return tuple(sorted({axis % rank for axis in ints(axes)})) if np.size(axes) and rank else ()
+
+
+def _along(function: Callable[[Any, Any, tuple[int, ...], bool], Any]) -> Rule:
+    def reduced(attrs: Attrs, x: Any, axes: Any) -> Any:
+        along = axes_of(axes, x.ndim)
+        return function(xp(x), x, along, attrs["keep_dims"]) if along else x
+
+    def of_rows(attrs: Attrs, x: Any, axes: Any) -> Any:
+        if not isinstance(x, Rows):
+            raise Unsupported("its axes depend on data")
+        along = axes_of(axes, x.array.ndim)
+        if 0 in along:
+            raise Unsupported("it reduces over rows whose number depends on data")
+        return Rows(reduced(attrs, x.array, axes), x.count)
+
+    return Rule(reduced, known=(1,), rows=of_rows)
+
+
+def _sum(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
+    return library.sum(x, along, dtype=x.dtype, keepdims=keep)
+
+
+def _product(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
+    return library.prod(x, along, dtype=x.dtype, keepdims=keep)
+
+
+def _mean(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
+    if np.issubdtype(x.dtype, np.integer):
+        count = int(np.prod([x.shape[axis] for axis in along]))
+        total = traced(_sum(library, x, along, keep))
+        return lax.div(total, jnp.full_like(total, count))
+    return jnp.mean(traced(x), along, dtype=x.dtype, keepdims=keep)
+
+
+def _largest(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
+    return library.max(x, along, keepdims=keep, initial=_least(x.dtype)) if x.size == 0 else library.max(
+        x, along, keepdims=keep
+    )  # fmt: skip
+
+
+def _smallest(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
+    return library.min(x, along, keepdims=keep, initial=_most(x.dtype)) if x.size == 0 else library.min(
+        x, along, keepdims=keep
+    )  # fmt: skip
+
+
+def _least(dtype: Any) -> Any:
+    return np.array(-np.inf if jnp.issubdtype(dtype, np.floating) else jnp.iinfo(dtype).min, dtype)
+
+
+def _most(dtype: Any) -> Any:
+    return np.array(np.inf if jnp.issubdtype(dtype, np.floating) else jnp.iinfo(dtype).max, dtype)
+
+
+def _euclidean(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
+    square = jnp.real(x * jnp.conj(x)) if np.iscomplexobj(x) else x * x
+    return jnp.sqrt(_sum(jnp, square, along, keep)).astype(x.dtype)
+
+
+def _norm(attrs: Attrs, x: Any, axes: Any) -> Any:
+    return _along(_euclidean).apply(attrs, x, axes) if np.size(axes) and x.ndim else jnp.abs(x).astype(x.dtype)
+
+
+def l2_loss(attrs: Attrs, x: Any) -> Any:
+    """L2Loss."""
+    x = traced(x)
+    wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
+    return (jnp.sum(wide * wide) / np.array(2, wide.dtype)).astype(x.dtype)
+
+
+def _extreme(name: str) -> Rule:
+    def found_at(attrs: Attrs, x: Any, axis: Any) -> Any:
+        at = getattr(xp(x), name)(x, whole(axis))
+        return at.astype(attrs["output_type"])
+
+    return Rule(found_at, known=(1,))
+
+
+def _cumulative(function: Callable[..., Any], start: int) -> Rule:
+    def summed(attrs: Attrs, x: Any, axis: Any) -> Any:
+        x, along = traced(x), whole(axis) % x.ndim
+        backwards = attrs["reverse"]
+        wide = x.astype(np.float32) if x.dtype in (np.float16, jnp.bfloat16) else x
+        result = function(wide, axis=along, reverse=backwards).astype(x.dtype)
+        if not attrs["exclusive"]:
+            return result
+        amounts = [(0, 0, 0)] * x.ndim
+        amounts[along] = (-1, 1, 0) if backwards else (1, -1, 0)
+        return lax.pad(result, np.array(start, x.dtype), amounts)
+
+    return Rule(summed, known=(1,))
+
+
+def _log_sum(attrs: Attrs, x: Any, axis: Any) -> Any:
+    x, along = traced(x), whole(axis) % x.ndim
+    result = lax.cumlogsumexp(x, axis=along, reverse=attrs["reverse"])
+    if not attrs["exclusive"]:
+        return result
+    amounts = [(0, 0, 0)] * x.ndim
+    amounts[along] = (-1, 1, 0) if attrs["reverse"] else (1, -1, 0)
+    return lax.pad(result, np.array(jnp.finfo(x.dtype).min, x.dtype), amounts)
+
+
+def bincount(attrs: Attrs, values: Any, size: Any, weights: Any) -> Any:
+    """Bincount."""
+    dtype = attrs["T"]
+    amounts = weights.reshape(-1) if weights.size else jnp.ones(values.size, dtype)
+    places = jnp.reshape(values, (-1,))
+    return jnp.zeros(whole(size), dtype).at[places].add(amounts, mode="drop")
+
+
+def top_k(attrs: Attrs, x: Any, k: Any = None) -> Any:
+    """TopK and TopKV2: of equal elements the first comes first."""
+    count = attrs["k"] if k is None else whole(k)
+    values, places = lax.top_k(jnp.asarray(x), count)
+    return values, places.astype(attrs.get("index_type") or np.int32)
+
+
+def in_top_k(attrs: Attrs, predictions: Any, targets: Any, k: Any = None) -> Any:
+    """InTopK and InTopKV2: whether fewer than k classes have more; never where the target's is not finite."""
+    count = attrs["k"] if k is None else k
+    count = jnp.asarray(count).astype(np.int32)
+    classes = predictions.shape[1]
+    known = (targets >= 0) & (targets < classes)
+    own = jnp.take_along_axis(predictions, jnp.clip(targets, 0, classes - 1)[:, None].astype(np.int32), 1)
+    larger = jnp.sum((predictions > own).astype(np.int32), 1)
+    finite = jnp.all(jnp.isfinite(predictions), 1)
+    return known & finite & (larger < count)
+
+
+def _segments(kind: str) -> Rule:
+    start = {"Sum": 0, "Prod": 1, "Max": 0, "Min": 0}[kind]
+    method = {"Sum": "segment_sum", "Prod": "segment_prod", "Max": "segment_max", "Min": "segment_min"}[kind]
+
+    def reduced(attrs: Attrs, x: Any, ids: Any) -> Any:
+        count = int(ids[-1]) + 1 if ids.size else 0
+        result = getattr(jax.ops, method)(traced(x), jnp.asarray(ids), count, indices_are_sorted=True)
+        present = np.isin(np.arange(count), ids).reshape((-1,) + (1,) * (x.ndim - 1))
+        return jnp.where(present, result, np.array(start, x.dtype))
+
+    return Rule(reduced, known=(1,))
+
+
+def segment_mean(attrs: Attrs, x: Any, ids: Any) -> Any:
+    """SegmentMean."""
+    count = int(ids[-1]) + 1 if ids.size else 0
+    total = jax.ops.segment_sum(traced(x), jnp.asarray(ids), count)
+    sizes = np.maximum(np.bincount(ids, minlength=count), 1).astype(x.dtype)
+    return total / sizes.reshape((-1,) + (1,) * (x.ndim - 1))
+
+
+RULES = {
+    "Sum": _along(_sum),
+    "Prod": _along(_product),
+    "Mean": _along(_mean),
+    "Max": _along(_largest),
+    "Min": _along(_smallest),
+    "All": _along(lambda library, x, along, keep: library.all(x, along, keepdims=keep)),
+    "Any": _along(lambda library, x, along, keep: library.any(x, along, keepdims=keep)),
+    "EuclideanNorm": Rule(_norm, known=(1,)),
+    "L2Loss": Rule(l2_loss),
+    "ArgMax": _extreme("argmax"),
+    "ArgMin": _extreme("argmin"),
+    "Cumsum": _cumulative(lax.cumsum, 0),
+    "Cumprod": _cumulative(lax.cumprod, 1),
+    "CumulativeLogsumexp": Rule(_log_sum, known=(1,)),
+    "Bincount": Rule(bincount, known=(1,)),
+    "TopK": Rule(top_k),
+    "TopKV2": Rule(top_k, known=(1,)),
+    "InTopK": Rule(in_top_k),
+    "InTopKV2": Rule(in_top_k),
+    "SegmentSum": _segments("Sum"),
+    "SegmentProd": _segments("Prod"),
+    "SegmentMax": _segments("Max"),
+    "SegmentMin": _segments("Min"),
+    "SegmentMean": Rule(segment_mean, known=(1,)),
+}

@@ -1,0 +1,97 @@
+"""What flows along the edges of a graph while it is interpreted.
+
+    known     np.ndarray: its elements are known when the step is traced; shapes, axes and lengths must be
+    traced    jax.Array: XLA computes it
+    rows      Rows: an array and how many of its first rows there are, where that depends on data
+    handle    Reference, Handle, ...: what a variable, Stack or TensorArray is called; its value is in the state
+    list      lists.List: an immutable list of tensors
+    text      graph.Text: strings, with which nothing is computed
+    DEAD      the output of a side of a conditional that is not taken
+
+A known value that meets a traced one becomes traced. Nothing is promoted: TensorFlow's ops have one dtype.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Rows(NamedTuple):
+    """A tensor whose first dimension depends on data.
+
+    Attributes:
+        array: [most, ...]; what stands behind the last row is not to be used, and is finite.
+        count: int32, number of rows.
+    """
+
+    array: Any
+    count: Any
+
+
+class Handle(NamedTuple):
+    """A resource variable, or another thing of the state that is read and written by ops of its own.
+
+    Attributes:
+        kind: "variable", "stack", "array", ...
+        key: its key among the cells of the state.
+        instance: of one made in a loop and kept over its iterations: which of them (int32); None for one alone.
+    """
+
+    kind: str
+    key: str
+    instance: Any = None
+
+
+class Reference(NamedTuple):
+    """The memory of a reference variable, which is read when its consumer runs.
+
+    Attributes:
+        key: of the variable.
+        view: makes the tensor of the variable's value, None for the value itself: Reshape and the like alias it.
+    """
+
+    key: str
+    view: Callable[[Any], Any] | None = None
+
+
+class _Dead:
+    def __repr__(self) -> str:
+        return "DEAD"
+
+
+DEAD = _Dead()
+HANDLES = (Handle, Reference)
+
+
+def is_known(*values: Any) -> bool:
+    """Whether the elements of all these are known when the step is traced."""
+    return all(isinstance(value, (np.ndarray, np.generic)) for value in values)
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is known or traced."""
+    return isinstance(value, (np.ndarray, np.generic, jax.Array))
+
+
+def xp(*values: Any) -> Any:
+    """The library that computes with these: numpy where all are known, else jax.numpy."""
+    return np if is_known(*values) else jnp
+
+
+def traced(value: Any) -> Any:
+    """A value as XLA takes it: of a known one a constant; inside of lists and rows too."""
+    return jax.tree.map(jnp.asarray, value)
+
+
+def ints(value: Any) -> tuple[int, ...]:
+    """The elements of a known shape, permutation, ... as ints: of a scalar one."""
+    return tuple(np.atleast_1d(value).tolist())
+
+
+def whole(value: Any) -> int:
+    """The one element of a known scalar, as an int."""
+    return int(np.asarray(value).reshape(()))

@@ -1,0 +1,134 @@
+"""Rules of `npu_shim.step` beside TensorFlow's kernels; a Python with TensorFlow and JAX."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.analysis import order
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.step import packing
+
+jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
+from step_cases import CASES, HALF, Draw, known  # noqa: E402
+
+from npu_shim.step import interpreter, unpacking  # noqa: E402
+
+SEEDS = range(40 if os.environ.get("NPU_SHIM_NIGHTLY") else 1)
+ROUGH = {"Digamma": 50, "Lgamma": 50, "Pow": 20, "Prod": 30, "Cumprod": 30, "Erfinv": 50, "Tan": 50, "Sinh": 20,
+         "Cosh": 20, "Exp": 10, "Selu": 10, "Expm1": 20, "LRN": 20, "Softplus": 20, "Atanh": 20}  # fmt: skip
+
+ATTRS = {  # Python type of an attribute -> how it is set
+    bool: lambda attr, value: setattr(attr, "b", value),
+    int: lambda attr, value: setattr(attr, "i", value),
+    float: lambda attr, value: setattr(attr, "f", value),
+    str: lambda attr, value: setattr(attr, "s", value.encode()),
+    list: lambda attr, value: attr.list.i.extend(value) if value else attr.list.SetInParent(),
+}
+
+
+def has_kernel(op, dtype):
+    """Whether TensorFlow has a kernel for the CPU with its attribute T of a dtype."""
+    for kernel in tf_internals.kernels().get(op, ()):
+        if kernel.device_type in ("CPU", "DEFAULT"):
+            asked = [c for c in kernel.constraint if c.name == "T"]
+            if all(tf.as_dtype(dtype).as_datatype_enum in c.allowed_values.list.type for c in asked):
+                return True
+    return False
+
+
+def first_array(inputs):
+    flat = [part for value in inputs for part in (value if isinstance(value, list) else [value])]
+    return next((value for value in flat if not isinstance(value, known)), None)
+
+
+class Cases:
+    """Nodes of many ops in one graph, for one run of a session and one program."""
+
+    def __init__(self, ops, seed):
+        self.feeds, self.fetches = {}, []  # tensor -> array; (op, tensor)
+        with tf.Graph().as_default() as self.graph:
+            for op in ops:
+                for inputs, attrs in CASES[op](Draw(seed)):
+                    first = first_array(inputs)
+                    if first is None or has_kernel(op, first.dtype):
+                        self.add(op, inputs, attrs)
+
+    def add(self, op, inputs, attrs):
+        tensors = [self.tensor(value) for value in inputs]
+        node = tf.NodeDef(name="case", op=op)
+        for arg, value in zip(tf_internals.op_def(op).input_arg, tensors):
+            parts = value if isinstance(value, list) else [value]
+            node.input.extend("in%d" % number for number in range(len(node.input), len(node.input) + len(parts)))
+            if arg.number_attr:
+                node.attr[arg.number_attr].i = len(parts)
+            if arg.type_attr:
+                node.attr[arg.type_attr].type = parts[0].dtype.as_datatype_enum
+            if arg.type_list_attr:
+                node.attr[arg.type_list_attr].list.type.extend(part.dtype.as_datatype_enum for part in parts)
+        for name, value in attrs.items():
+            if isinstance(value, np.dtype):
+                node.attr[name].type = tf.as_dtype(value).as_datatype_enum
+            else:
+                ATTRS[type(value)](node.attr[name], value)
+        flat = [part for value in tensors for part in (value if isinstance(value, list) else [value])]
+        stand_ins = [tf.NodeDef(name="in%d" % at, op="Placeholder") for at in range(len(flat))]
+        for stand_in, part in zip(stand_ins, flat):
+            stand_in.attr["dtype"].type = part.dtype.as_datatype_enum
+        graph_def = tf.GraphDef(node=[*stand_ins, node])
+        given = {"in%d:0" % at: part for at, part in enumerate(flat)}
+        (operation,) = tf.import_graph_def(graph_def, given, ["case"], name="")
+        self.fetches += [(op, tensor) for tensor in operation.outputs[:3]]  # batch norm's others are its kernel's own
+
+    def tensor(self, value):
+        if isinstance(value, list):
+            return [self.tensor(part) for part in value]
+        if isinstance(value, known):
+            return tf.constant(value.value)
+        fed = tf.placeholder(value.dtype, np.shape(value))
+        self.feeds[fed] = np.asarray(value)
+        return fed
+
+    def of_session(self):
+        with tf.Session(graph=self.graph) as session:
+            return session.run([tensor for _, tensor in self.fetches], self.feeds)
+
+    def of_step(self):
+        module = graphdef.read(self.graph.as_graph_def())
+        module.graph.results = {
+            tensor.name: module.graph.value(tensor.name.replace(":0", "")) for _, tensor in self.fetches
+        }  # fmt: skip
+        wanted = [value.node for value in module.graph.results.values()]
+        module.graph.keep(order.ancestors([*wanted, *(module.graph[fed.op.name] for fed in self.feeds)]))
+        content = packing.packed(module, {fed.op.name: fed.name for fed in self.feeds})
+        step = interpreter.function(unpacking.unpacked(content))
+        with interpreter.traced_as_tensorflow():
+            feeds = {fed.name: value for fed, value in self.feeds.items()}
+            lowered = jax.jit(step).lower({}, feeds)
+            _, fetched = lowered.compile({"xla_backend_optimization_level": 0})({}, feeds)
+        return [np.asarray(fetched[tensor.name]) for _, tensor in self.fetches]
+
+
+def close(op, got, wanted):
+    """Whether values agree to a few units of the dtype's last place."""
+    if got.dtype != wanted.dtype or got.shape != wanted.shape:
+        return False
+    if wanted.dtype.kind not in "fcV":
+        return np.array_equal(got, wanted)
+    epsilon = 2.0**-7 if wanted.dtype in HALF[1:] else np.finfo(wanted.dtype).eps
+    one, other = (np.asarray(x, np.complex128 if np.iscomplexobj(x) else np.float64) for x in (got, wanted))
+    tolerance = epsilon * ROUGH.get(op, 8)
+    return bool(np.allclose(one, other, tolerance, tolerance * 4, equal_nan=True))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rules_compute_what_tensorflows_kernels_do(seed):
+    cases = Cases(sorted(CASES), seed)
+    pairs = list(zip(cases.fetches, cases.of_step(), cases.of_session()))
+    wrong = [
+        "%s %s:\n%s\nwanted\n%s" % (op, tensor.op.inputs, got, wanted)
+        for (op, tensor), got, wanted in pairs if not close(op, got, np.asarray(wanted))
+    ]  # fmt: skip
+    assert not wrong, "%d differ:\n%s" % (len(wrong), "\n".join(wrong[:20]))
