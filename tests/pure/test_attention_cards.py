@@ -25,7 +25,7 @@ def specs():
                 rate=0.0 if width == 32 else 0.1,
             )  # fmt: skip
             yield forward
-            yield dataclasses.replace(forward, kind="backward", bias_gradient=width in (80, 128))
+            yield dataclasses.replace(forward, kind="backward", bias_slope=1.0 if width in (80, 128) else None)
 
 
 def written(folder, wanted):

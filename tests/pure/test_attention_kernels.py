@@ -13,17 +13,17 @@ from npu_shim.pjrt.attention import draws, kernels  # noqa: E402
 
 def backward_of(spec):
     """With the gradient of the bias, where there is one."""
-    return dataclasses.replace(spec, kind="backward", bias_gradient=spec.bias is not None)
+    return dataclasses.replace(spec, kind="backward", bias_slope=0.5 if spec.bias else None)
 
 
 def forward(spec, operands):
     given = [operands[tensor.name] for tensor in spec.given]
-    return dict(zip(("out", "lse"), jax.jit(kernels.attention(spec, highest=True, interpret=True))(*given)))
+    return dict(zip(("out", "most", "sums"), jax.jit(kernels.attention(spec, highest=True, interpret=True))(*given)))
 
 
-def backward(spec, operands, out, lse, d_out):
+def backward(spec, operands, out, most, sums, d_out):
     spec = backward_of(spec)
-    given = [*(operands[tensor.name] for tensor in spec.given), out, lse, d_out]
+    given = [*(operands[tensor.name] for tensor in spec.given), out, most, sums, d_out]
     results = jax.jit(kernels.attention(spec, highest=True, interpret=True))(*given)
     return {tensor.name: result for tensor, result in zip(spec.results, results)}
 
@@ -51,6 +51,25 @@ def test_attention_and_its_gradients(number):
 @pytest.mark.parametrize("number", range(12, 200))
 def test_attention_and_its_gradients_at_night(number):
     check(number)
+
+
+def check_masked(form, number):
+    spec, operands, d_out = attention_cases.masked_case(form, number)
+    actual = computed(spec, operands, d_out)
+    results, apart = attention_cases.reference(spec, operands, d_out, is_exact=True)
+    assert not attention_cases.wrong(actual, results, apart), (spec, actual["most"].min())
+
+
+@pytest.mark.parametrize("form", attention_cases.BY_DAY)
+def test_rows_that_are_masked_as_a_whole(form):
+    check_masked(form, 0)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("form", attention_cases.FORMS)
+def test_rows_that_are_masked_as_a_whole_at_night(form, number):
+    check_masked(form, number)
 
 
 def planted(spec, operands):
@@ -113,5 +132,5 @@ def test_kept_are_those_of_numpy():
     )
     zeros, seed = np.zeros(spec.q, "f"), np.array([7, -9], np.int32)
     units = np.broadcast_to(np.eye(90, dtype="f"), spec.v)
-    out, _ = kernels.attention(spec, highest=True, interpret=True)(zeros, np.zeros(spec.k, "f"), units, seed)
+    out, *_ = kernels.attention(spec, highest=True, interpret=True)(zeros, np.zeros(spec.k, "f"), units, seed)
     np.testing.assert_array_equal(np.asarray(out) > 0, draws.kept(seed, spec.scores, spec.rate))

@@ -90,12 +90,13 @@ SAME = {
 def test_other_ways_to_write_it_are_taken(name):
     match = only(changed(TRAINING, *SAME[name]))
     assert match.backward is not None
-    assert match.forward.scale == pytest.approx(0.125)
+    assert match.backward.product_slope == pytest.approx(0.125)
+    assert match.forward.scale * match.forward.after == pytest.approx(0.125)
     assert match.forward.rate == 0.25
 
 
 @pytest.mark.parametrize("sides", ["no, low, s2", "yes, s2, low"])
-def test_scores_that_a_mask_replaces_get_a_bias(sides):
+def test_scores_that_a_mask_replaces_are_hidden(sides):
     low = "low:Const{dtype=bfloat16, value=bfloat16<2,4,16,32>(%s)}" % ", ".join(["-1e9"] * 4096)
     source = changed(
         TRAINING,
@@ -106,13 +107,13 @@ def test_scores_that_a_mask_replaces_get_a_bias(sides):
     )  # fmt: skip
     module, plan = applied(source)
     assert plan.misses == ()
-    assert plan.matches[0].forward.bias == (2, 1, 1, 32)
-    bias = module.graph["p/attention/forward"].inputs[4].node
-    assert bias.op == "AddV2"
-    (second,) = [value.node for value in bias.inputs if value.node.op == "Mul"]
-    assert module.graph["p/attention/forward"].inputs[4].node.inputs[0].node.name == "mask"
-    source_of_bools = second.inputs[0].node.inputs[0].node
-    assert source_of_bools.op == ("Less" if "no" in sides else "LogicalNot")
+    spec = plan.matches[0].backward
+    assert (spec.bias, spec.hidden, spec.rounded, spec.bias_over) == ((2, 1, 1, 32), (2, 1, 1, 32), "bfloat16", False)
+    assert spec.fill == pytest.approx(-1e9, rel=2.0**-8)
+    bias, hidden = (value.node for value in module.graph["p/attention/forward"].inputs[4:6])
+    assert (bias.name, hidden.op) == ("mask", "Cast")
+    assert hidden.inputs[0].node.op == ("Less" if "no" in sides else "LogicalNot")
+    assert hidden.inputs[0].node.name == ("no" if "no" in sides else "p/attention/shown")
 
 
 def test_keys_that_are_transposed_before_are_taken():
@@ -230,15 +231,24 @@ PLANTED = {
     "scores that are multiplied by zeros": (
         [("s3:Cast", ("b0:GreaterEqual{T=bfloat16}(mask, mask) b:Cast{SrcT=bool, DstT=bfloat16}(b0) "
           "sb:Mul{T=bfloat16}(s2, b) s3:Cast")), ("DstT=float32}(s2)", "DstT=float32}(sb)")],
-        "'p' (Softmax) reads its scores"),
-    "scores that are replaced by what is not far below them": (
+        "'dq' (BatchMatMulV2) takes the gradient of its scores, and 'b0' hides other ones there than in the scores"),
+    "scores that are replaced, and their gradient is not": (
         [("s3:Cast", ("no:Less{T=bfloat16}(mask, mask) low:Const{dtype=bfloat16, value=bfloat16<2,4,16,32>(-9)} "
           "sb:SelectV2{T=bfloat16}(no, low, s2) s3:Cast")), ("DstT=float32}(s2)", "DstT=float32}(sb)")],
-        "'sb' (SelectV2) reads its scores"),
-    "zeros that no bias pushes out": (
+        "'dq' (BatchMatMulV2) takes the gradient of its scores, and 'no' hides other ones there than in the scores"),
+    "a gradient that is replaced, and its scores are not": (
+        [("g9:Mul", "no:Less{T=bfloat16}(mask, mask) gs:SelectV2{T=bfloat16}(no, zeros, g8) g9:Mul"),
+         ("(g8, scale)", "(gs, scale)"),
+         ("scale:Const", "zeros:Const{dtype=bfloat16, value=bfloat16<>(0)} scale:Const")],
+        "'dq' (BatchMatMulV2) takes the gradient of its scores, and 'no' hides other ones there than in the scores"),
+    "scores that are replaced by several numbers": (
+        [("s3:Cast", ("no:Less{T=bfloat16}(mask, mask) low:Exp{T=bfloat16}(mask) "
+          "sb:SelectV2{T=bfloat16}(no, low, s2) s3:Cast")), ("DstT=float32}(s2)", "DstT=float32}(sb)")],
+        "'sb' (SelectV2) puts 'low' in the place of scores, which is no single number"),
+    "scores that are multiplied by zeros before a bias": (
         [("s2:AddV2", ("b0:GreaterEqual{T=bfloat16}(mask, mask) b:Cast{SrcT=bool, DstT=bfloat16}(b0) "
           "sb:Mul{T=bfloat16}(s1, b) s2:AddV2")), ("(s1, mask)", "(sb, mask)")],
-        "its scores are multiplied by 'b0', and no bias says that these count for nothing"),
+        "'dq' (BatchMatMulV2) takes the gradient of its scores, and 'b0' hides other ones there than in the scores"),
     "no second product": ([("o:BatchMatMulV2{T=bfloat16}(p3, v)", "o:Neg{T=bfloat16}(p3)")],
                           "'y' (Tanh) reads its probabilities"),
 }  # fmt: skip
@@ -266,7 +276,12 @@ def test_two_calls_stand_in_its_place():
     forward, backward = calls
     assert [value.node.name for value in forward.inputs[1:]] == ["q", "k", "v", "mask", "p/attention/seed"]
     assert backward.inputs[1:6] == forward.inputs[1:]
-    assert [*map(str, backward.inputs[6:])] == ["p/attention/forward", "p/attention/forward:1", "g"]
+    assert [*map(str, backward.inputs[6:])] == [
+        "p/attention/forward",
+        "p/attention/forward:1",
+        "p/attention/forward:2",
+        "g",
+    ]
     assert str(module.graph["rk"].inputs[0]) == "p/attention/backward:1"
     assert not {"s0", "p", "u", "g0", "g9", "dq"} & set(module.graph.nodes)
     assert len(module.functions) == 2

@@ -7,7 +7,9 @@ import pytest
 from npu_shim.pjrt.attention.spec import BACKWARD, FORWARD, PREFIX, Spec
 
 PLAIN = Spec(FORWARD, (2, 4, 16, 8), (2, 4, 32, 8), (2, 4, 32, 24), "bfloat16", scale=0.125)
-FULL = dataclasses.replace(PLAIN, bias=(2, 1, 1, 32), bias_dtype="float32", rate=0.1)
+FULL = dataclasses.replace(
+    PLAIN, bias=(2, 1, 1, 32), bias_dtype="float32", rate=0.1, hidden=(1, 1, 16, 32), fill=float("-inf")
+)
 
 
 def _rows(arguments):
@@ -16,20 +18,20 @@ def _rows(arguments):
 
 def test_a_plain_call_takes_queries_keys_and_values():
     assert _rows(PLAIN.arguments) == ["q bfloat16[2, 4, 16, 8]", "k bfloat16[2, 4, 32, 8]", "v bfloat16[2, 4, 32, 24]"]
-    assert _rows(PLAIN.results) == ["out bfloat16[2, 4, 16, 24]", "lse float32[2, 4, 16]"]
+    assert _rows(PLAIN.results) == ["out bfloat16[2, 4, 16, 24]", "most float32[2, 4, 16]", "sums float32[2, 4, 16]"]
 
 
 def test_a_backward_call_takes_what_the_forward_call_took_and_gave():
     spec = dataclasses.replace(FULL, kind=BACKWARD)
     names = [argument.name for argument in spec.arguments]
-    assert names == ["q", "k", "v", "bias", "seed", "out", "lse", "d_out"]
-    assert _rows(spec.arguments[3:5]) == ["bias float32[2, 1, 1, 32]", "seed int32[2]"]
+    assert names == ["q", "k", "v", "bias", "hidden", "seed", "out", "most", "sums", "d_out"]
+    assert _rows(spec.arguments[3:6]) == ["bias float32[2, 1, 1, 32]", "hidden int8[1, 1, 16, 32]", "seed int32[2]"]
     assert [tensor.name for tensor in spec.results] == ["dq", "dk", "dv"]
-    with_bias = dataclasses.replace(spec, bias_gradient=True)
+    with_bias = dataclasses.replace(spec, bias_slope=0.5)
     assert _rows(with_bias.results)[3:] == ["dbias float32[2, 1, 1, 32]"]
 
 
-@pytest.mark.parametrize("spec", [PLAIN, FULL, dataclasses.replace(FULL, kind=BACKWARD, bias_gradient=True)])
+@pytest.mark.parametrize("spec", [PLAIN, FULL, dataclasses.replace(FULL, kind=BACKWARD, bias_slope=-1.0)])
 def test_a_spec_is_what_its_text_says(spec):
     assert Spec.from_json(spec.as_json()) == spec
 

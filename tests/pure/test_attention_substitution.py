@@ -22,14 +22,15 @@ GIVEN = [RANDOM.normal(size=argument.shape).astype("f") for argument in SPEC.arg
 
 def composite(q, k, v):
     logits = SPEC.scale * jax.numpy.einsum("bhsd,bhtd->bhst", q, k)
-    total = jax.numpy.exp(logits).sum(-1)
-    return (jax.numpy.exp(logits) @ v) / total[..., None], jax.numpy.log(total)
+    most = logits.max(-1)
+    p = jax.numpy.exp(logits - most[..., None])
+    return (p @ v) / p.sum(-1)[..., None], most, p.sum(-1)
 
 
 def wrong(q, k, v):
     """What no attention computes: it shows that the kernel is in its place."""
     nothing = 0 * (q + k.sum() + v.sum())
-    return nothing, nothing[..., 0]
+    return nothing, nothing[..., 0], nothing[..., 0]
 
 
 def artifact_of(function, name=SPEC.name, given=GIVEN):
@@ -39,9 +40,9 @@ def artifact_of(function, name=SPEC.name, given=GIVEN):
     called = jax.jit(function)
 
     def step(q, k, v):
-        out, lse = called(q * 2, k, v)
-        out, more = called(out, k, v)
-        return out, lse + more
+        out, most, sums = called(q * 2, k, v)
+        out, more, others = called(out, k, v)
+        return out, most + more, sums + others
 
     return jax.export.export(jax.jit(step), platforms=["cpu"])(*given).mlir_module_serialized
 
@@ -76,6 +77,15 @@ def test_a_program_for_a_gpu_has_triton_in_it():
     assert "stablehlo.exponential" not in text
 
 
+def test_what_hides_scores_and_how_sums_are_rounded_is_lowered_for_a_gpu():
+    spec = dataclasses.replace(
+        SPEC, kind="backward", dtype="bfloat16", hidden=(2, 1, 40, 24), fill=float("-inf"), bias=(1, 2, 1, 24),
+        bias_dtype="float32", bias_slope=0.5, bias_over=True, rounded="float16", rate=0.1, kept=1.0,
+    )  # fmt: skip
+    text = lowering.module(spec, False, "cuda")
+    assert text.count("xla.gpu.triton") == 3  # queries, keys, and the bias
+
+
 @pytest.mark.parametrize(("table", "reason"), [
     ({"npu_shim_attention_forward_00": SPEC.as_json()}, "the program does not call it"),
     ({SPEC.name: dataclasses.replace(SPEC, q=(2, 2, 40, 512), k=(2, 2, 24, 512)).as_json()},
@@ -83,10 +93,12 @@ def test_a_program_for_a_gpu_has_triton_in_it():
     ({SPEC.name: dataclasses.replace(SPEC, dtype="float64").as_json()},
      "products of float64, the kernel has bfloat16, float16, float32"),
     ({SPEC.name: dataclasses.replace(SPEC, kind="backward", q=(2, 60000, 300, 16), k=(2, 60000, 300, 16),
-                                     bias_gradient=True, bias=(1, 1, 300, 300), bias_dtype="float32").as_json()},
+                                     bias_slope=1.0, bias=(1, 1, 300, 300), bias_dtype="float32").as_json()},
      "an operand of 5400000000 elements, the kernel takes 2147483647 at most"),
     ({SPEC.name: dataclasses.replace(SPEC, q=(70000, 2, 40, 16)).as_json()},
      "70000 batches or heads, the kernel takes 65535 at most"),
+    ({SPEC.name: SPEC.as_json().replace("}", ', "bias_gradient": false}')},
+     "another release of npu_shim exported it: export it again"),
     ({SPEC.name: dataclasses.replace(SPEC, q=(7000, 7000, 40, 16)).as_json()},
      "an operand of 31360000000 elements, the kernel takes 2147483647 at most"),
 ])  # fmt: skip

@@ -362,23 +362,25 @@ SPECS = {
 @pytest.mark.parametrize("name", SPECS)
 def test_the_backward_function_is_the_gradient_of_the_forward_function(name):
     forward = SPECS[name]
-    backward = replace(forward, kind=BACKWARD, bias_gradient=forward.bias is not None)
+    backward = replace(forward, kind=BACKWARD, bias_slope=1.0 if forward.bias else None)
     random = np.random.RandomState(2)
     with tf.Graph().as_default(), tf.Session() as session:
         given = {
             argument.name: tf.constant(random.normal(size=argument.shape).astype("f")) for argument in forward.given
         }
         given.update({"seed": tf.constant([3, 5])} if forward.rate else {})
-        out, lse = composite._forward(forward, given)
+        out, most, sums = composite._forward(forward, given)
         d_out = tf.constant(random.normal(size=forward.out).astype("f"))
         inputs = [given[argument.name] for argument in forward.given[: len(backward.results)]]
         expected = tf.gradients(out, inputs, d_out)
-        gradients = composite._backward(backward, dict(given, out=out, lse=lse, d_out=d_out))
-        shapes = [tuple(tensor.shape.as_list()) for tensor in (out, lse, *gradients)]
+        gradients = composite._backward(backward, dict(given, out=out, most=most, sums=sums, d_out=d_out))
+        shapes = [tuple(tensor.shape.as_list()) for tensor in (out, most, sums, *gradients)]
         assert shapes == [result.shape for result in (*forward.results, *backward.results)]
         for one, other in zip(*session.run([expected, gradients])):
             np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
         if not forward.rate:
             scores = np.einsum("bhsd,bhtd->bhst", *session.run([given["q"], given["k"]])) * forward.scale
             scores = scores + (session.run(given["bias"]) if forward.bias else 0)
-            np.testing.assert_allclose(session.run(lse), np.log(np.exp(scores).sum(-1)), rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(session.run(most), scores.max(-1), rtol=1e-5, atol=1e-6)
+            expected = np.exp(scores - scores.max(-1, keepdims=True)).sum(-1)
+            np.testing.assert_allclose(session.run(sums), expected, rtol=1e-5)

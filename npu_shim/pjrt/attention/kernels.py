@@ -2,11 +2,11 @@
 
 Needs JAX.
 
-    logits    S = scale Q K' + bias, of a batch and a head; never in memory
-    forward   P = softmax(S), O = drop(P) V, L = log(sum(exp(S))) of each row
-    backward  P = exp(S - L), D = sum(dO O) of each row, dP = drop(dO V'), dS = P (dP - D)
-              dQ = scale dS K                      a program for each block of queries
-              dV = drop(P)' dO, dK = scale dS' Q   a program for each block of keys
+    logits    S = scale Q K' + bias, masked as spec.py says, of a batch and a head; never in memory
+    forward   P = softmax(S), O = drop(P) V, M = max(S), Z = sum(exp(S - M)) of each row
+    backward  P = exp(S - M) / Z, D = sum(dO O) of each row, dP = drop(dO V'), dS = P (dP - D)
+              dQ = slope dS K                      a program for each block of queries
+              dV = drop(P)' dO, dK = slope dS' Q   a program for each block of keys
               dbias = sums of dS                   a program for each block of both, through all batches or all heads
 
 Dao et al., "FlashAttention", NeurIPS 2022. Products take operands of the Spec's dtype and sum in float32, all else
@@ -42,6 +42,7 @@ WORDS = draws.Words(
     lambda word, bits: word >> jnp.uint32(bits), jnp.uint32,
 )  # fmt: skip
 INFINITY = float("inf")
+BITS = {"bfloat16": (8, 7), "float16": (5, 10)}  # of exponent and fraction
 
 
 def attention(spec: Spec, highest: bool = False, interpret: bool = False) -> Callable[..., tuple[Any, ...]]:
@@ -125,16 +126,46 @@ def _product(setting: Setting, left: Any, right: Any, axes: str) -> Any:
     return lax.dot_general(left, right, (summed, ((), ())), precision, jnp.float32)
 
 
-def _logits(setting: Setting, refs: Any, q: Any, k: Any, rows: Span, columns: Span) -> Any:
-    """Scaled and biased products, float32 [rows, columns]; minus infinity for keys that there are not."""
-    logits, bias = _product(setting, q, k, "11") * setting.spec.scale, setting.spec.bias
-    if bias:
-        spans = (span if size > 1 else ONE for span, size in zip((rows, columns), bias[2:]))
-        logits += load(refs.bias, *spans).astype(jnp.float32)
+def _logits(setting: Setting, refs: Any, q: Any, k: Any, rows: Span, columns: Span) -> tuple[Any, Any]:
+    """Returns the scores, float32 [rows, columns], and which of them are hidden, None for none.
+
+    They are minus infinity for keys that there are not.
+    """
+    spec, hidden = setting.spec, None
+    logits = _product(setting, q, k, "11") * spec.scale
+    if spec.bias and not spec.bias_over:
+        logits = _with_bias(setting, refs, logits, rows, columns)
+    if spec.after != 1:
+        logits *= spec.after
+    if spec.hidden:
+        hidden = load(refs.hidden, *_spans(spec.hidden, rows, columns), other=0) != 0
+        logits = jnp.where(hidden, spec.fill, logits)
+    if spec.bias and spec.bias_over:
+        logits = _with_bias(setting, refs, logits, rows, columns)
+    return _where_there(logits, columns, -INFINITY), hidden
+
+
+def _where_there(values: Any, columns: Span, other: float) -> Any:
+    """[rows, columns], with another number for keys that there are not."""
     if columns.is_inside:
-        return logits
-    column = columns.first + lax.broadcasted_iota(jnp.int32, logits.shape, 1)
-    return jnp.where(column < columns.size, logits, -INFINITY)
+        return values
+    column = columns.first + lax.broadcasted_iota(jnp.int32, values.shape, 1)
+    return jnp.where(column < columns.size, values, other)
+
+
+def _with_bias(setting: Setting, refs: Any, logits: Any, rows: Span, columns: Span) -> Any:
+    """A sum, rounded as the plan's."""
+    sums = logits + load(refs.bias, *_spans(setting.spec.bias, rows, columns)).astype(jnp.float32)
+    if not setting.spec.rounded:
+        return sums
+    if setting.interpret:  # XLA leaves out two conversions in a row, Triton does not
+        return lax.reduce_precision(sums, *BITS[setting.spec.rounded])
+    return sums.astype(setting.spec.rounded).astype(jnp.float32)
+
+
+def _spans(shape: Any, rows: Span, columns: Span) -> list[Span]:
+    """The spans of an operand that may have an axis once for all."""
+    return [span if size > 1 else ONE for span, size in zip((rows, columns), shape[2:])]
 
 
 def _dropout(setting: Setting, refs: Any, rows: Span, columns: Span) -> Callable[[Any], Any]:
@@ -151,7 +182,7 @@ def _dropout(setting: Setting, refs: Any, rows: Span, columns: Span) -> Callable
     both = _interleaved(*words)
     halves = _interleaved(both & jnp.uint32(0xFFFF), both >> jnp.uint32(draws.BITS))
     kept = halves.astype(jnp.int32) < draws.threshold(rate)
-    return lambda values: jnp.where(kept, values * (1.0 / (1.0 - rate)), 0.0)
+    return lambda values: jnp.where(kept, values * setting.spec.kept_times, 0.0)
 
 
 def _interleaved(first: Any, second: Any) -> Any:
@@ -167,7 +198,7 @@ def _forward(setting: Setting, refs: Any) -> None:
     def step(number: Any, carried: Any) -> Any:
         total, most, out = carried
         columns = part(setting, "t", number)
-        logits = _logits(setting, refs, q, load(refs.k, columns, width), rows, columns)
+        logits, _ = _logits(setting, refs, q, load(refs.k, columns, width), rows, columns)
         new = jnp.maximum(most, jnp.max(logits, 1))
         finite = jnp.where(new == -INFINITY, 0.0, new)  # so far all is masked
         p, shrunk = jnp.exp(logits - finite[:, None]), jnp.exp(most - finite)
@@ -179,7 +210,8 @@ def _forward(setting: Setting, refs: Any) -> None:
     carried = zeros(rows), zeros(rows) - INFINITY, zeros(rows, value_width)
     total, most, out = loop(setting, "t", step, carried)
     store(refs.out, out / total[:, None], rows, value_width)
-    store(refs.lse, most + jnp.log(total), rows)
+    store(refs.most, most, rows)
+    store(refs.sums, total, rows)
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
@@ -191,7 +223,8 @@ class _Queries(NamedTuple):
     span: Span
     q: Any
     d_out: Any
-    lse: Any
+    most: Any
+    sums: Any
     total: Any
 
 
@@ -205,20 +238,35 @@ class _Keys(NamedTuple):
 
 def _queries(setting: Setting, refs: Any, span: Span) -> _Queries:
     q, d_out = load(refs.q, span, whole(setting, "d")), load(refs.d_out, span, whole(setting, "e"))
-    lse = load(refs.lse, span, other=INFINITY)  # queries that there are not have no probabilities
-    return _Queries(span, q, d_out, lse, load(refs.total, span))
+    most = load(refs.most, span, other=INFINITY)  # queries that there are not have no probabilities
+    return _Queries(span, q, d_out, most, load(refs.sums, span, other=1.0), load(refs.total, span))
 
 
 def _keys(setting: Setting, refs: Any, span: Span) -> _Keys:
     return _Keys(span, load(refs.k, span, whole(setting, "d")), load(refs.v, span, whole(setting, "e")))
 
 
-def _slope(setting: Setting, refs: Any, of: _Queries, to: _Keys) -> tuple[Any, Any]:
-    """The gradient of the logits, and the dropped probabilities, float32 [queries, keys]."""
-    p = jnp.exp(_logits(setting, refs, of.q, to.k, of.span, to.span) - of.lse[:, None])
+class _Slope(NamedTuple):
+    """What a block of queries and one of keys make of each other, float32 [queries, keys].
+
+    Attributes:
+        scores: the gradient of the scores.
+        product: the same, 0 where they are hidden.
+        dropped: the probabilities that dropout has left.
+    """
+
+    scores: Any
+    product: Any
+    dropped: Any
+
+
+def _slope(setting: Setting, refs: Any, of: _Queries, to: _Keys) -> _Slope:
+    logits, hidden = _logits(setting, refs, of.q, to.k, of.span, to.span)
+    p = jnp.exp(logits - of.most[:, None]) * (1.0 / of.sums)[:, None]
     drop = _dropout(setting, refs, of.span, to.span)
-    dp = drop(_product(setting, of.d_out, to.v, "11"))
-    return p * (dp - of.total[:, None]), drop(p)
+    slope = p * (drop(_product(setting, of.d_out, to.v, "11")) - of.total[:, None])
+    slope = _where_there(slope, to.span, 0.0)  # it is NaN there in a row that has nothing but minus infinity
+    return _Slope(slope, slope if hidden is None else jnp.where(hidden, 0.0, slope), drop(p))
 
 
 def _of_queries(setting: Setting, refs: Any) -> None:
@@ -227,11 +275,11 @@ def _of_queries(setting: Setting, refs: Any) -> None:
 
     def step(number: Any, dq: Any) -> Any:
         to = _keys(setting, refs, part(setting, "t", number))
-        slope, _ = _slope(setting, refs, of, to)
+        slope = _slope(setting, refs, of, to).product
         return dq + _product(setting, slope.astype(to.k.dtype), to.k, "10")
 
     dq = loop(setting, "t", step, zeros(rows, width))
-    store(refs.dq, dq * setting.spec.scale, rows, width)
+    store(refs.dq, dq * setting.spec.product_slope, rows, width)
 
 
 def _of_keys(setting: Setting, refs: Any) -> None:
@@ -241,12 +289,12 @@ def _of_keys(setting: Setting, refs: Any) -> None:
     def step(number: Any, carried: Any) -> Any:
         dk, dv = carried
         of = _queries(setting, refs, part(setting, "s", number))
-        slope, dropped = _slope(setting, refs, of, to)
-        dv += _product(setting, dropped.astype(of.d_out.dtype), of.d_out, "00")
-        return dk + _product(setting, slope.astype(of.q.dtype), of.q, "00"), dv
+        slope = _slope(setting, refs, of, to)
+        dv += _product(setting, slope.dropped.astype(of.d_out.dtype), of.d_out, "00")
+        return dk + _product(setting, slope.product.astype(of.q.dtype), of.q, "00"), dv
 
     dk, dv = loop(setting, "s", step, (zeros(columns, width), zeros(columns, value_width)))
-    store(refs.dk, dk * setting.spec.scale, columns, width)
+    store(refs.dk, dk * setting.spec.product_slope, columns, width)
     store(refs.dv, dv, columns, value_width)
 
 
@@ -255,12 +303,12 @@ def _of_bias(grid: Grid, setting: Setting, refs: Any) -> None:
 
     def step(number: Any, total: Any) -> Any:
         here = grid.at(setting, refs, number)
-        slope, _ = _slope(setting, here, _queries(setting, here, rows), _keys(setting, here, columns))
-        return total + slope
+        slope = _slope(setting, here, _queries(setting, here, rows), _keys(setting, here, columns))
+        return total + (slope.scores if setting.spec.bias_over else slope.product)
 
     total = lax.fori_loop(0, setting.sizes.get(grid.looped, 1), step, zeros(rows, columns))
     spans = [rows, columns]
     for axis, letter in enumerate("st"):
         if setting.shape("dbias")[2 + axis] != setting.sizes[letter]:
             total, spans[axis] = jnp.sum(total, axis, keepdims=True), ONE
-    store(refs.dbias, total, *spans)
+    store(refs.dbias, total * (setting.spec.bias_slope or 0.0), *spans)

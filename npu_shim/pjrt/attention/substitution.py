@@ -56,17 +56,30 @@ def substituted(
     from jax.interpreters import mlir
     from jaxlib.mlir import ir
 
-    specs = {name: Spec.from_json(text) for name, text in table.items()}
-    said: dict[str, set[str]] = {name: {refused(spec)} - {""} for name, spec in specs.items()}
+    specs = {name: _read(text) for name, text in table.items()}
+    said: dict[str, set[str]] = {name: {_refused(spec)} - {""} for name, spec in specs.items()}
     with mlir.make_ir_context() as context, context, ir.Location.unknown():
         module = convert.parsed(artifact)
         for function in [operation for operation in module.body.operations if operation.operation.name == FUNCTION]:
             name = _named(function, table)
-            if name and not refused(specs[name]):
-                said[name].add(_replace(ir, function, specs[name], highest, platform))
+            spec = specs.get(name)
+            if spec is not None and not refused(spec):
+                said[name].add(_replace(ir, function, spec, highest, platform))
         if any(KERNEL in text for text in said.values()):
             artifact = convert.portable(module, convert.newest())
         return artifact, {name: _said(text) for name, text in said.items()}
+
+
+def _read(text: str) -> Spec | None:
+    """The Spec of a text, None for that of a release which had other fields."""
+    try:
+        return Spec.from_json(text)
+    except TypeError:
+        return None
+
+
+def _refused(spec: Spec | None) -> str:
+    return refused(spec) if spec is not None else "another release of npu_shim exported it: export it again"
 
 
 def _said(outcomes: set[str]) -> str:

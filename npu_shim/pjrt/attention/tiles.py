@@ -21,8 +21,9 @@ from npu_shim.pjrt.attention.spec import Spec
 # how operands and results lie in memory: batch, head, s: query, t: key, d: width of a head, e: of its values
 AXES = {
     "q": "bshd", "k": "bthd", "v": "bthe", "out": "bshe", "d_out": "bshe", "dq": "bshd", "dk": "bthd", "dv": "bthe",
-    "bias": "bhst", "dbias": "bhst", "lse": "bhs", "total": "bhs",
+    "bias": "bhst", "hidden": "bhst", "dbias": "bhst", "most": "bhs", "sums": "bhs", "total": "bhs",
 }  # fmt: skip
+BROADCAST = ("bias", "hidden")  # operands that may have an axis once for all
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class Setting:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Of an operand or result of a kernel, in the order of `AXES`."""
-        if name == "bias":
-            return self.spec.bias or ()
+        if name in BROADCAST:
+            return getattr(self.spec, name) or ()
         return partial_shape(self.spec) if name == "dbias" else tuple(self.sizes[axis] for axis in AXES[name])
 
 
@@ -123,7 +124,7 @@ class Grid:
         def seen(axis: str, size: int) -> Any:
             if axis in "bh":
                 return size if self._goes_through(axis, size) else None
-            if name == "bias" and size == 1:
+            if name in BROADCAST and size == 1:
                 return 1
             if size != setting.sizes[axis]:  # of a partial sum: one for each block
                 return 1

@@ -1,7 +1,7 @@
 """Writes the calls of a plan in place of the nodes of its attention. No TensorFlow.
 
-    q, k, v, bias, seed       -> forward call  -> out, lse
-    the same, out, lse, d_out -> backward call -> dq, dk, dv
+    q, k, v, bias, hidden, seed      -> forward call  -> out, most, sums
+    the same, out, most, sums, d_out -> backward call -> dq, dk, dv, dbias
 
 What calls take and return is laid out as [b, h, rows, columns]; transposes stand around them where the graph has
 another layout.
@@ -19,10 +19,10 @@ from npu_shim.rewriter.tables import dtypes
 from npu_shim.xla.passes.attention.matching.contents import SHAPE_OPS
 from npu_shim.xla.passes.attention.matching.contractions import Operand
 from npu_shim.xla.passes.attention.matching.pattern import Match
-from npu_shim.xla.passes.attention.matching.terms import Bias
+from npu_shim.xla.passes.attention.matching.terms import Bias, Fill, Hidden
 
 CALL = "StatelessCase"  # of one branch: XLA's bridge inlines a plain call before anybody can see it
-BOOL, INT32, UINT64 = (DType(dtypes.NUMBERS[name]) for name in ("bool", "int32", "uint64"))
+BOOL, INT8, INT32, UINT64 = (DType(dtypes.NUMBERS[name]) for name in ("bool", "int8", "int32", "uint64"))
 TYPED = {"Const": "dtype", "Reshape": "T", "Transpose": "T"}  # the attribute that says the dtype of a result
 LAYOUTS = {"out": "bhse", "dq": "bhsd", "dk": "bhtd", "dv": "bhte", "dbias": "bhst"}
 
@@ -64,6 +64,7 @@ class _Writer:
         pairs = ((walk.q, "bhsd"), (walk.k, "bhtd"), (walk.v, "bhte"))
         given = [self._as_laid_out(operand, letters) for operand, letters in pairs]
         given += [self._bias()] if match.forward.bias is not None else []
+        given += [self._hidden()] if match.forward.hidden is not None else []
         given += [self._seed()] if match.forward.rate else []
         forward = self._call(match.forward, given)
         values, last = {"out": forward[0]}, forward[0].node
@@ -148,47 +149,77 @@ class _Writer:
     # -- bias and seed -------------------------------------------------------------------------------------------------
 
     def _bias(self) -> Value:
-        assert self._walk.scores is not None
-        first, *more = [self._one_bias(bias) for bias in self._walk.scores.biases]
-        for other in more:
-            first = self._add("biases", "AddV2", [first, other], {"T": _dtype(self._match.forward.bias_dtype)}).value
-        return first
+        """The steps that make the bias, one upon the other, in four dimensions or fewer."""
+        dtype = _dtype(self._match.forward.bias_dtype)
+        total: Value | None = None
+        for step in self._match.arranged.bias:
+            if isinstance(step, Bias):
+                one = self._one_bias(step, dtype)
+                total = one if total is None else self._add("biases", "AddV2", [total, one], {"T": dtype}).value
+            else:
+                total = self._filled(step, total, dtype)
+        assert total is not None
+        return total
 
-    def _one_bias(self, bias: Bias) -> Value:
+    def _one_bias(self, bias: Bias, dtype: DType) -> Value:
         """A bias times its factor, in four dimensions."""
-        walk, dtype = self._walk, _dtype(self._match.forward.bias_dtype)
         value, shape = self._narrow(bias.value)
-        if bias.bools:
-            value = self._add("bias", "LogicalNot", [value], {}).value if bias.bools == "false" else value
-            value = self._add("bias", "Cast", [value], {"SrcT": BOOL, "DstT": dtype}).value
-        elif bias.dtype != self._match.forward.bias_dtype:
+        if bias.dtype != repr(dtype):
             value = self._add("bias", "Cast", [value], {"SrcT": _dtype(bias.dtype), "DstT": dtype}).value
         if bias.factor != 1:
             factor = self._constant("factor", dtype, bias.factor)
             value = self._add("bias", "Mul", [value, factor], {"T": dtype}).value
-        sizes = dict(zip(reversed(walk.axes), reversed(shape)))
-        whole = [sizes.get(letter, 1) for letter in walk.axes]
-        if tuple(whole) != shape:
-            sized = self._constant("shape", INT32, whole)
-            value = self._add("bias", "Reshape", [value, sized], {"T": dtype, "Tshape": INT32}).value
-        return self._bias_laid_out(value, sizes, dtype)
+        return self._broadcastable("bias", value, shape, dtype)
+
+    def _filled(self, fill: Fill, total: Value | None, dtype: DType) -> Value:
+        """What a bias is, with a number where scores are hidden."""
+        number = self._constant("fill", dtype, fill.number)
+        rest = self._constant("none", dtype, 0.0) if total is None else total
+        sides = [number, rest] if fill.hidden.when else [rest, number]
+        return self._add("filled", "SelectV2", [self._bools(fill.hidden), *sides], {"T": dtype}).value
+
+    def _hidden(self) -> Value:
+        """What hides scores, int8, in four dimensions."""
+        first, *more = [
+            self._bools(mask) if mask.when else self._add("shown", "LogicalNot", [self._bools(mask)], {}).value
+            for mask in self._match.arranged.hidden
+        ]
+        for other in more:
+            first = self._add("hidden", "LogicalOr", [first, other], {}).value
+        return self._add("hidden", "Cast", [first], {"SrcT": BOOL, "DstT": INT8}).value
+
+    def _bools(self, mask: Hidden) -> Value:
+        """The bools of a mask, in four dimensions."""
+        value, shape = self._narrow(mask.value)
+        if mask.dtype != "bool":
+            dtype = _dtype(mask.dtype)
+            attrs = {"T": dtype, "incompatible_shape_error": True}
+            value = self._add("mask", "NotEqual", [value, self._constant("zero", dtype, 0)], attrs).value
+        return self._broadcastable("mask", value, shape, BOOL)
+
+    def _broadcastable(self, name: str, value: Value, shape: tuple[int, ...], dtype: DType) -> Value:
+        """A value of four dimensions, in the order of b, h, s and t, each 1 or that of the scores."""
+        axes = self._walk.axes
+        sizes = dict(zip(reversed(axes), reversed(shape)))
+        own = "".join(letter for letter in "bhst" if letter in axes)
+        wanted = {letters: tuple(sizes.get(letter, 1) for letter in letters) for letters in (axes, own, "bhst")}
+        if wanted[axes] != shape:
+            value = self._sized(name, value, wanted[axes], dtype)
+        if own != axes:
+            order = self._constant("order", INT32, [axes.index(letter) for letter in own])
+            value = self._add(name, "Transpose", [value, order], {"T": dtype, "Tperm": INT32}).value
+        return value if own == "bhst" else self._sized(name, value, wanted["bhst"], dtype)
+
+    def _sized(self, name: str, value: Value, shape: tuple[int, ...], dtype: DType) -> Value:
+        sizes = self._constant("shape", INT32, shape)
+        return self._add(name, "Reshape", [value, sizes], {"T": dtype, "Tshape": INT32}).value
 
     def _narrow(self, value: Value) -> tuple[Value, tuple[int, ...]]:
-        """A bias, and its shape, without what constants alone make large, unless its gradient is asked for."""
+        """A bias or a mask and its shape, without what constants alone make large, but for a bias with a gradient."""
         if self._match.backward is not None and self._match.backward.bias_gradient:
             return self._now(value), self._walk.contents.shape(value) or ()
         narrow = self._match.narrowing.written(value, self._graph)
         return self._now(narrow), self._match.narrowing.shape(value)
-
-    def _bias_laid_out(self, value: Value, sizes: dict[str, int], dtype: DType) -> Value:
-        own = "".join(letter for letter in "bhst" if letter in self._walk.axes)
-        if own != self._walk.axes:
-            order = self._constant("order", INT32, [self._walk.axes.index(letter) for letter in own])
-            value = self._add("bias", "Transpose", [value, order], {"T": dtype, "Tperm": INT32}).value
-        if own != "bhst":
-            sized = self._constant("shape", INT32, [sizes.get(letter, 1) for letter in "bhst"])
-            value = self._add("bias", "Reshape", [value, sized], {"T": dtype, "Tshape": INT32}).value
-        return value
 
     def _seed(self) -> Value:
         """The op's seed and the number of the step, int32 [2]."""

@@ -1,14 +1,15 @@
 """The bodies of attention's functions in TensorFlow's ops, for whatever has no kernel for them.
 
-    scores = wide(q k^T) * scale + wide(bias)        weights = dropout(softmax(scores))        out = low(weights) v
+    scores = spec.py's        weights = dropout(softmax(scores))        out = low(weights) v
 
-They round as the plan's own nodes do, but between the products, where all is `wide`.
+They round as the plan's own nodes do, but between the products, where all but the sum with a bias is `wide`.
 """
 
 from __future__ import annotations
 
 from typing import Any, Sequence
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.pjrt.attention.spec import ATTRIBUTE, FORWARD, Spec
@@ -54,7 +55,10 @@ def _forward(spec: Spec, given: dict[str, Any]) -> Sequence[Any]:
     scores = _scores(spec, given)
     weights = _dropped(spec, tf.nn.softmax(scores), given)
     out = tf.raw_ops.BatchMatMulV2(x=tf.cast(weights, spec.dtype), y=given["v"])
-    return out, tf.reduce_logsumexp(tf.cast(scores, tf.float32), axis=-1)
+    scores = tf.cast(scores, tf.float32)
+    most = tf.reduce_max(scores, axis=-1)
+    base = tf.where_v2(tf.equal(most, -np.inf), tf.zeros_like(most), most)  # of a row in which all is masked
+    return out, most, tf.reduce_sum(tf.exp(scores - base[..., None]), axis=-1)
 
 
 def _backward(spec: Spec, given: dict[str, Any]) -> Sequence[Any]:
@@ -64,10 +68,12 @@ def _backward(spec: Spec, given: dict[str, Any]) -> Sequence[Any]:
     gradient = tf.cast(tf.raw_ops.BatchMatMulV2(x=d_out, y=v, adj_y=True), spec.wide)
     gradient = _dropped(spec, gradient, given)
     slope = (gradient - tf.reduce_sum(gradient * shares, axis=-1, keepdims=True)) * shares
-    low = tf.cast(slope * spec.scale, spec.dtype)
+    inside = _where_hidden(spec, given, 0.0, slope)
+    low = tf.cast(inside * spec.product_slope, spec.dtype)
     gradients = [tf.raw_ops.BatchMatMulV2(x=low, y=k), tf.raw_ops.BatchMatMulV2(x=low, y=q, adj_x=True),
             tf.raw_ops.BatchMatMulV2(x=weights, y=d_out, adj_x=True)]  # fmt: skip
-    if spec.bias_gradient and spec.bias is not None:
+    if spec.bias_slope is not None and spec.bias is not None:
+        slope = (slope if spec.bias_over else inside) * spec.bias_slope
         along = [axis for axis, (one, whole) in enumerate(zip(spec.bias, spec.scores)) if one != whole]
         gradients.append(tf.cast(tf.reduce_sum(slope, axis=along, keepdims=True), spec.bias_dtype))
     return gradients
@@ -76,7 +82,24 @@ def _backward(spec: Spec, given: dict[str, Any]) -> Sequence[Any]:
 def _scores(spec: Spec, given: dict[str, Any]) -> Any:
     scores = tf.cast(tf.raw_ops.BatchMatMulV2(x=given["q"], y=given["k"], adj_y=True), spec.wide)
     scores = scores if spec.scale == 1 else scores * tf.constant(spec.scale, spec.wide)
-    return scores if spec.bias is None else scores + tf.cast(given["bias"], spec.wide)
+    scores = scores if spec.bias_over else _with_bias(spec, given, scores)
+    scores = scores if spec.after == 1 else scores * tf.constant(spec.after, spec.wide)
+    scores = _where_hidden(spec, given, spec.fill, scores)
+    return _with_bias(spec, given, scores) if spec.bias_over else scores
+
+
+def _with_bias(spec: Spec, given: dict[str, Any], scores: Any) -> Any:
+    if spec.bias is None:
+        return scores
+    scores += tf.cast(given["bias"], spec.wide)
+    return tf.cast(tf.cast(scores, spec.rounded), spec.wide) if spec.rounded else scores
+
+
+def _where_hidden(spec: Spec, given: dict[str, Any], number: float, scores: Any) -> Any:
+    """Scores, or their gradient, with a number where they are hidden."""
+    if spec.hidden is None:
+        return scores
+    return tf.where_v2(tf.cast(given["hidden"], tf.bool), tf.constant(number, spec.wide), scores)
 
 
 def _dropped(spec: Spec, shares: Any, given: dict[str, Any]) -> Any:
@@ -84,4 +107,4 @@ def _dropped(spec: Spec, shares: Any, given: dict[str, Any]) -> Any:
     if not spec.rate:
         return shares
     keep = draws.kept(given["seed"], spec.drawn, spec.rate)
-    return tf.where_v2(keep, shares * tf.constant(1 / (1 - spec.rate), spec.wide), tf.zeros([], spec.wide))
+    return tf.where_v2(keep, shares * tf.constant(spec.kept_times, spec.wide), tf.zeros([], spec.wide))

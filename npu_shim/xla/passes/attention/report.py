@@ -17,6 +17,7 @@ class Taken:
         shape: of its scores, [batch, heads, queries, keys].
         dtype: of its products.
         bias: shape of what is added to the scores, None for nothing.
+        hidden: shape of the mask that chooses scores to be hidden, None for none.
         rate: of dropout.
         has_gradient: whether its gradient became a call too.
     """
@@ -25,6 +26,7 @@ class Taken:
     shape: tuple[int, ...]
     dtype: str
     bias: tuple[int, ...] | None
+    hidden: tuple[int, ...] | None
     rate: float
     has_gradient: bool
 
@@ -69,8 +71,9 @@ class Attention:
 def _kind(taken: Taken) -> str:
     """One line for all that differ by name only."""
     bias = "" if taken.bias is None else ", bias %s" % list(taken.bias)
+    mask = "" if taken.hidden is None else ", mask %s" % list(taken.hidden)
     dropout = ", dropout %.4g" % taken.rate if taken.rate else ""
-    return "%s of %s%s%s" % (list(taken.shape), taken.dtype, bias, dropout)
+    return "%s of %s%s%s%s" % (list(taken.shape), taken.dtype, bias, mask, dropout)
 
 
 OFF = Attention("off", because="it is off")
@@ -80,7 +83,7 @@ ELSEWHERE = Attention("auto", because="it becomes kernels in programs for GPUs o
 def described(plan: Plan) -> Attention:
     """Returns what a plan takes and leaves."""
     taken = tuple(
-        Taken(match.name, spec.scores, spec.dtype, spec.bias, spec.rate, match.backward is not None)
+        Taken(match.name, spec.scores, spec.dtype, spec.bias, spec.hidden, spec.rate, match.backward is not None)
         for match in plan.matches
         for spec in [match.forward]
     )

@@ -2,46 +2,66 @@
 
     scores * b - 1e10 * (1 - b)     b: zeros and ones
 
-has the softmax, and its gradient, of scores - 1e10 * (1 - b): what b leaves out is 0 in both, as long as a row has one
-score that it leaves in.
+is 0 and then -1e10 where b is 0, whatever the scores are there: the same as tf.where(b, scores, -1e10).
 """
 
 from __future__ import annotations
 
-from npu_shim.rewriter.ir.graph import Node, Value
+import math
+
+from npu_shim.rewriter.ir.graph import Value
 from npu_shim.xla.passes.attention.matching.contents import Contents
+from npu_shim.xla.passes.attention.matching.rounding import rounded_number
+from npu_shim.xla.passes.attention.matching.terms import Hidden
 
-VIEWS = frozenset(["BroadcastTo", "Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"])
-BOOLEAN = frozenset([
-    "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalNot", "LogicalOr", "NotEqual",
-])  # fmt: skip
-LARGE = 1e4  # beside scores: exp(-LARGE) is 0 in each dtype
+SAME = frozenset(["Cast", "Identity"])
+VIEWS = SAME | {"BroadcastTo", "ExpandDims", "Reshape", "Squeeze"}
 
 
-def choice_of(value: Value) -> Node | None:
-    """The node of bools behind a value of zeros and ones, None for another value."""
+def root_of(value: Value) -> Value:
+    """The value behind casts of zeros and ones."""
+    while value.node.op in SAME:
+        value = value.node.inputs[0]
+    return value
+
+
+def hidden_by(value: Value, dtype: str) -> Hidden:
+    """What hides scores that are multiplied by zeros and ones of a dtype."""
+    node = value.node
+    while node.op in SAME:
+        dtype, node = repr(node.attrs["SrcT"]) if node.op == "Cast" else dtype, node.inputs[0].node
+    return Hidden(root_of(value), False, dtype)
+
+
+def are_choices(value: Value) -> bool:
+    """Whether a value is zeros and ones: bools that are cast."""
     node = value.node
     while node.op in VIEWS:
+        if node.op == "Cast" and repr(node.attrs["SrcT"]) == "bool":
+            return True
         node = node.inputs[0].node
-    return node if node.op in BOOLEAN else None
-
-
-def pushes_out(value: Value, sign: float, choice: Node, contents: Contents) -> bool:
-    """Whether a bias, times a sign, is 0 where a choice is 1, and far below all scores where it is 0."""
-    node = value.node
-    while node.op in ("Cast", "Identity"):
-        node = node.inputs[0].node
-    if node.op != "Mul":
-        return False
-    for number in (0, 1):
-        factor, rest = contents.number(node.inputs[number]), node.inputs[1 - number].node
-        if factor is not None and factor * sign <= -LARGE:
-            return _is_opposite(rest, choice, contents)
     return False
 
 
-def _is_opposite(node: Node, choice: Node, contents: Contents) -> bool:
-    """Whether a node is 1 - choice."""
-    while node.op in ("Cast", "Identity"):
-        node = node.inputs[0].node
-    return node.op == "Sub" and contents.number(node.inputs[0]) == 1 and choice_of(node.inputs[1]) is choice
+def pushed(value: Value, choices: Value, dtype: str, contents: Contents) -> float | None:
+    """The finite number that a value is where choices are 0, while it is 0 where they are 1; None for another value.
+
+    Args:
+        value: what is added to the chosen scores, such as 1e10 * (1 - b).
+        choices: the root of b.
+        dtype: of the sum.
+        contents: what is known of constants.
+    """
+    product = root_of(value).node
+    for number in (0, 1) if product.op == "Mul" else ():
+        factor, rest = contents.number(product.inputs[number]), product.inputs[1 - number]
+        if factor is not None and _are_opposite(rest, choices, contents):
+            factor = rounded_number(factor, dtype)
+            return factor if math.isfinite(factor) else None  # infinity times 0 is NaN where they are 1
+    return None
+
+
+def _are_opposite(value: Value, choices: Value, contents: Contents) -> bool:
+    """Whether a value is 1 - choices."""
+    node = root_of(value).node
+    return node.op == "Sub" and contents.number(node.inputs[0]) == 1 and root_of(node.inputs[1]) is choices

@@ -12,7 +12,9 @@ from typing import Any, Callable, Optional, Tuple
 import numpy as np
 
 from npu_shim.rewriter.ir.graph import Node, Value
+from npu_shim.xla.passes.attention.matching.rounding import rounded
 
+DTYPES = {"Const": "dtype", "Cast": "DstT"}  # the attributes that say a result's dtype, where it is not T
 LONGEST = 64  # elements: shapes and axes are short
 LARGEST = 1 << 20  # elements of a constant that may be one number
 DEEPEST = 16  # nodes from a constant to what is asked for
@@ -31,7 +33,7 @@ class Contents:
         self._known: dict[Value, Any] = {}
 
     def array(self, value: Value, depth: int = DEEPEST) -> Any:
-        """The elements of a value that is small and constant, None for another; floats as float64, not rounded."""
+        """The elements of a value that is small and constant, None for another; floats as its dtype rounds them."""
         if value not in self._known:
             self._known[value] = None  # for a cycle
             self._known[value] = self._compute(value, depth) if depth else None
@@ -57,7 +59,8 @@ class Contents:
         if node.op == "Fill":
             return self.number(node.inputs[1])
         if depth and node.op in REPEATS:
-            return self.uniform(node.inputs[0].node, depth - 1)
+            number = self.uniform(node.inputs[0].node, depth - 1)
+            return None if number is None else float(rounded(np.array(number), dtype_of(node)))
         return self._computed(node, depth - 1) if depth and node.op in ARITHMETIC else None
 
     def _computed(self, node: Node, depth: int) -> float | None:
@@ -68,7 +71,8 @@ class Contents:
             if number is None:
                 return None
             numbers.append(np.array(number))
-        return float(RULES[node.op](node, 0, *numbers))
+        with np.errstate(all="ignore"):
+            return float(rounded(np.asarray(RULES[node.op](node, 0, *numbers)), dtype_of(node)))
 
     def _compute(self, value: Value, depth: int) -> Any:
         node = value.node
@@ -88,7 +92,13 @@ class Contents:
                 computed = np.asarray(rule(node, value.index, *arrays))
         except (ValueError, IndexError):  # what TensorFlow would refuse when it runs
             return None
-        return computed if computed.size <= LONGEST else None
+        return rounded(computed, dtype_of(node)) if computed.size <= LONGEST else None
+
+
+def dtype_of(node: Node) -> str:
+    """The name of the dtype of a node's result, "" where no attribute says it."""
+    dtype = node.attrs.get(DTYPES.get(node.op, "T"))
+    return "" if dtype is None else repr(dtype)
 
 
 def _constant(node: Node) -> Any:

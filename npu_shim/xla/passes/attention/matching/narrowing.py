@@ -14,14 +14,13 @@ import numpy as np
 
 from npu_shim.rewriter.ir.attributes import Tensor
 from npu_shim.rewriter.ir.graph import Graph, Node, Value
-from npu_shim.xla.passes.attention.matching.contents import Contents
+from npu_shim.xla.passes.attention.matching.contents import DTYPES, Contents
 from npu_shim.xla.passes.attention.matching.contractions import BATCHED
 
 ELEMENTWISE = frozenset([
     "Add", "AddV2", "Cast", "Div", "Identity", "Maximum", "Minimum", "Mul", "Neg", "RealDiv", "StopGradient", "Sub",
 ])  # fmt: skip
 SCOPE = "/narrow"
-DTYPES = {"Const": "dtype", "Cast": "DstT"}  # the attributes that say a result's dtype, where it is not T
 
 
 class Narrowing:

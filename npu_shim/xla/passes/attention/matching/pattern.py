@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Callable, Iterator, NamedTuple
+from typing import Callable, Iterator, NamedTuple, Sequence
 
 from npu_shim.pjrt.attention.spec import BACKWARD, FORWARD, Spec
 from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
-from npu_shim.xla.passes.attention.matching import contractions
+from npu_shim.xla.passes.attention.matching import arrangement, contractions
+from npu_shim.xla.passes.attention.matching.arrangement import Arrangement
 from npu_shim.xla.passes.attention.matching.contents import SHAPE_OPS, Contents, Shape
 from npu_shim.xla.passes.attention.matching.contractions import Contraction, Operand
 from npu_shim.xla.passes.attention.matching.misses import Miss
 from npu_shim.xla.passes.attention.matching.narrowing import Narrowing
+from npu_shim.xla.passes.attention.matching.rounding import close
 from npu_shim.xla.passes.attention.matching.steps import RULES
-from npu_shim.xla.passes.attention.matching.walk import Walk, close
+from npu_shim.xla.passes.attention.matching.terms import Bias
+from npu_shim.xla.passes.attention.matching.walk import Walk
 
 SOFTMAX = frozenset(["Softmax", "Exp"])
 UPWARDS = frozenset([
@@ -41,7 +44,8 @@ class Match(NamedTuple):
         forward: its Spec.
         backward: the Spec of its gradient, None for a graph without.
         walk: what is known of its nodes.
-        narrowing: the narrow forms of its biases.
+        narrowing: the narrow forms of its biases and masks.
+        arranged: what becomes of its scores.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Match(NamedTuple):
     backward: Spec | None
     walk: Walk
     narrowing: Narrowing
+    arranged: Arrangement
 
 
 class NearMiss(NamedTuple):
@@ -162,37 +167,57 @@ def _lettered(product: Contraction) -> Contraction:
 
 def _match(walk: Walk, narrowing: Narrowing) -> Match:
     assert walk.soft is not None
+    assert walk.scores is not None
     walk.include(_groups(walk))
     _require_closed(walk)
-    names = {result.name for result in walk.results}
-    forward = _spec(walk, walk.contents.shape if "dbias" in names else narrowing.shape)
+    factors = {result.name: result.factor for result in walk.results}
+    arranged = arrangement.of_scores(walk.scores)
+    if "dbias" in factors and not arranged.is_sole:
+        raise Miss("its bias has a gradient, and masks before and behind it", walk.soft)
+    forward = _spec(walk, arranged, walk.contents.shape if "dbias" in factors else narrowing.shape)
     if walk.d_out is None:
-        return Match(walk.soft.name, forward, None, walk, narrowing)
-    if not names & {"dq", "dk", "dv"}:
+        return Match(walk.soft.name, forward, None, walk, narrowing, arranged)
+    slopes = {factors[name] for name in ("dq", "dk") if name in factors}
+    if not slopes and "dv" not in factors:
         raise Miss("its gradient ends before a product", walk.soft)
-    backward = dataclasses.replace(forward, kind=BACKWARD, bias_gradient="dbias" in names)
-    return Match(walk.soft.name, forward, backward, walk, narrowing)
+    if len(slopes) > 1:
+        raise Miss("the gradients of its queries and keys have different factors", walk.soft)
+    backward = dataclasses.replace(
+        forward,
+        kind=BACKWARD,
+        slope=slopes.pop() / forward.kept_times if slopes else forward.scale * forward.after,
+        bias_slope=factors["dbias"] / forward.kept_times if "dbias" in factors else None,
+    )
+    return Match(walk.soft.name, forward, backward, walk, narrowing, arranged)
 
 
-def _spec(walk: Walk, shape_of: Callable[[Value], Shape]) -> Spec:
-    assert walk.scores is not None
+def _spec(walk: Walk, arranged: Arrangement, shape_of: Callable[[Value], Shape]) -> Spec:
     assert walk.v is not None
     dtype, wide = _dtypes(walk)
     q, k, v = map(walk.shape_of, ("bhsd", "bhtd", "bhte"))
-    biases = walk.scores.biases
-    bias = _bias_shape(walk, shape_of) if biases else None
-    dtypes = _bias_dtypes(walk)
-    bias_dtype = "" if not biases else dtypes.pop() if len(dtypes) == 1 else "float32"
-    rate, scores = _rate(walk), walk.shape_of("bhst")
-    mask = walk.drawn if rate and walk.drawn != scores else None
-    return Spec(FORWARD, q, k, v, dtype, wide, walk.scores.factor, bias, bias_dtype, rate, mask=mask)
+    dtypes = _bias_dtypes(walk, arranged)
+    rate, times = _dropout(walk)
+    hidden = [mask.value for mask in arranged.hidden]
+    inside = [step.value if isinstance(step, Bias) else step.hidden.value for step in arranged.bias]
+    return Spec(
+        FORWARD, q, k, v, dtype, wide, arranged.scale,
+        bias=_together(walk, inside, shape_of),
+        bias_dtype="" if not inside else dtypes.pop() if len(dtypes) == len(inside) == 1 else "float32",
+        rate=rate,
+        mask=walk.drawn if rate and walk.drawn != walk.shape_of("bhst") else None,
+        after=arranged.after,
+        hidden=_together(walk, hidden, shape_of),
+        fill=arranged.fill,
+        bias_over=arranged.is_over,
+        rounded=arranged.rounded,
+        kept=times if rate else None,
+    )  # fmt: skip
 
 
-def _bias_dtypes(walk: Walk) -> set[str]:
+def _bias_dtypes(walk: Walk, arranged: Arrangement) -> set[str]:
     """The dtypes in which biases are added, and in which their gradient is summed up."""
-    assert walk.scores is not None
     gradients = [result.operand.value.node for result in walk.results if result.name == "dbias"]
-    return {repr(node.attrs["T"]) for node in gradients} or {bias.dtype for bias in walk.scores.biases}
+    return {repr(node.attrs["T"]) for node in gradients} or {step.dtype for step in arranged.bias}
 
 
 def _dtypes(walk: Walk) -> tuple[str, str]:
@@ -207,25 +232,24 @@ def _dtypes(walk: Walk) -> tuple[str, str]:
     return dtype, wide
 
 
-def _rate(walk: Walk) -> float:
-    """The rate of dropout; Miss if what is kept is not divided by its share."""
+def _dropout(walk: Walk) -> tuple[float, float]:
+    """(rate of dropout, what multiplies a kept probability); Miss if that is not divided by the share that is kept."""
     assert walk.weights is not None
-    keep = walk.mask.keep if walk.mask and walk.weights.kept else 1.0
-    if not 0 < keep <= 1 or not close(walk.weights.factor * keep, 1.0):
+    keep, times = walk.mask.keep if walk.mask and walk.weights.kept else 1.0, walk.weights.factor
+    rate = round(1 - keep, 6)
+    if not 0 < keep <= 1 or not (close(times * keep, 1.0, walk.dtype) if rate else times == 1):
         text = "its probabilities are multiplied by %.4g, expected %.4g: the share that is kept is %.4g"
-        raise Miss(text % (walk.weights.factor, 1 / keep if keep > 0 else 1, keep), walk.soft)
-    return round(1 - keep, 6)
+        raise Miss(text % (times, 1 / keep if keep > 0 else 1, keep), walk.soft)
+    return rate, times
 
 
-def _bias_shape(walk: Walk, shape_of: Callable[[Value], Shape]) -> tuple[int, ...]:
-    """The shape of all biases together, [b, h, s, t] with 1 where they are broadcast."""
-    assert walk.scores is not None
+def _together(walk: Walk, values: Sequence[Value], shape_of: Callable[[Value], Shape]) -> tuple[int, ...] | None:
+    """The shape of values together, [b, h, s, t] with 1 where they are broadcast; None for no values."""
     sizes = dict.fromkeys("bhst", 1)
-    for bias in walk.scores.biases:
-        shape = shape_of(bias.value) or ()
-        for letter, size in zip(reversed(walk.axes), reversed(shape)):
+    for value in values:
+        for letter, size in zip(reversed(walk.axes), reversed(shape_of(value) or ())):
             sizes[letter] = max(sizes[letter], size)
-    return tuple(sizes[letter] for letter in "bhst")
+    return tuple(sizes[letter] for letter in "bhst") if values else None
 
 
 # -- nobody else reads it ----------------------------------------------------------------------------------------------
@@ -240,8 +264,10 @@ def _groups(walk: Walk) -> list[Node]:
     ]
     late = {user for node in groups for user in node.users() if user not in walk.nodes}
     operands = filter(None, (walk.q, walk.k, walk.v, walk.d_out))
-    biases = walk.scores.biases if walk.scores else ()
-    values = [operand.value for operand in operands] + [bias.value for bias in biases]
+    steps = walk.scores.steps if walk.scores else ()
+    values = [operand.value for operand in operands] + [
+        step.value if isinstance(step, Bias) else step.hidden.value for step in steps
+    ]
     early = [value.node for value in values] + ([walk.mask.draw] if walk.mask else [])
     return groups if late.isdisjoint(order.ancestors(early)) else []  # else the call would wait for itself
 

@@ -12,7 +12,18 @@ from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.xla.passes.attention.matching import choices, contractions, dropout, terms
 from npu_shim.xla.passes.attention.matching.contractions import Operand
 from npu_shim.xla.passes.attention.matching.misses import Miss
-from npu_shim.xla.passes.attention.matching.terms import Factors, Indicator, RowMaximum, Scores, Slope, Term
+from npu_shim.xla.passes.attention.matching.rounding import rounded_number
+from npu_shim.xla.passes.attention.matching.terms import (
+    Bias,
+    Factors,
+    Fill,
+    Hidden,
+    Indicator,
+    RowMaximum,
+    Scores,
+    Slope,
+    Term,
+)
 from npu_shim.xla.passes.attention.matching.walk import Result, Walk
 
 SAME = frozenset(["Cast", "CheckNumerics", "EnsureShape", "Identity", "PreventGradient", "Snapshot"])
@@ -37,19 +48,10 @@ def multiplied(walk: Walk, node: Node) -> Term:
     number = walk.contents.number(other)
     if number is not None:
         return terms.scaled(term, number)
-    chosen = choices.choice_of(other)
-    if chosen is not None and isinstance(term, (Scores, Slope)):
-        return _chosen(walk, node, term, chosen)
+    if isinstance(term, (Scores, Slope)) and choices.are_choices(other):
+        dtype = repr(node.attrs["T"])
+        return _hidden(walk, node, term, Fill(choices.hidden_by(other, dtype), 0.0, dtype))
     return _kept(walk, node, term, other)
-
-
-def _chosen(walk: Walk, node: Node, term: Scores | Slope, choice: Node) -> Term:
-    """Scores times zeros and ones; or their gradient, which is 0 there already."""
-    if isinstance(term, Scores) and term.choice is None:
-        return term._replace(choice=choice)
-    if isinstance(term, Slope) and choice in walk.choices:
-        return term
-    raise walk.unknown(node)
 
 
 def selected(walk: Walk, node: Node) -> Term:
@@ -59,21 +61,36 @@ def selected(walk: Walk, node: Node) -> Term:
     if len(taken) != 1 or walk.term(where) is not None:
         raise walk.unknown(node)
     term, other = walk.term(sides[taken[0]]), sides[1 - taken[0]]
+    hidden, dtype = Hidden(where, bool(taken[0])), repr(node.attrs["T"])
     if isinstance(term, Scores):
-        return _masked(walk, node, term, other, "true" if taken[0] else "false")
+        number = walk.contents.uniform(other.node)
+        if number is None:
+            raise Miss("'%s' (%s) puts '%s' in the place of scores, which is no single number" % (
+                node.name, node.op, other), node)  # fmt: skip
+        return _hidden(walk, node, term, Fill(hidden, rounded_number(number, dtype), dtype))
     if term is None or not _is_zero(walk, other):
         raise walk.unknown(node)
-    return term if isinstance(term, Slope) and where.node in walk.choices else _kept(walk, node, term, where)
+    return _hidden(walk, node, term, Fill(hidden, 0.0, dtype)) if isinstance(term, Slope) else _kept(
+        walk, node, term, where)  # fmt: skip
 
 
-def _masked(walk: Walk, node: Node, term: Scores, other: Value, left_out: str) -> Term:
-    """Scores, but a number far below where a mask is `left_out`: that has the softmax of a bias."""
-    where, low = node.inputs[0], walk.contents.uniform(other.node)
-    shape = walk.contents.shape(where)
-    if low is None or low > -choices.LARGE or shape is None or len(shape) > len(term.axes):
+def _hidden(walk: Walk, node: Node, term: Scores | Slope, fill: Fill) -> Term:
+    """Scores, or their gradient, of which some are hidden."""
+    shape, whole = walk.contents.shape(fill.hidden.value), walk.shape_of(term.axes)
+    is_v1 = node.op == "Select" and len(shape or ()) != len(whole)  # it selects whole rows by a vector
+    if is_v1 or not _broadcasts(shape, whole) or walk.contents.shape(node.value) != whole:
         raise walk.unknown(node)
-    walk.choices.add(where.node)
-    return term._replace(biases=(*term.biases, terms.Bias(where, low, repr(node.attrs["T"]), left_out)))
+    if isinstance(term, Slope):
+        return terms.hiding(term, fill.hidden)
+    if term.is_shifted:
+        raise Miss("'%s' (%s) hides scores behind the shift of their rows" % (node.name, node.op), node)
+    return term._replace(steps=(*term.steps, fill))
+
+
+def _broadcasts(shape: Sequence[int] | None, whole: Sequence[int]) -> bool:
+    """Whether a shape broadcasts to that of the scores."""
+    return shape is not None and len(shape) <= len(whole) and all(
+        one in (1, size) for one, size in zip(reversed(shape), reversed(whole)))  # fmt: skip
 
 
 def _is_zero(walk: Walk, value: Value) -> bool:
@@ -136,22 +153,27 @@ def _with_bias(walk: Walk, node: Node, number: int, signs: Sequence[float]) -> T
     scores, other = terms.scaled(_scores(walk, node, number), signs[number]), node.inputs[1 - number]
     assert isinstance(scores, Scores)
     if isinstance(walk.term(other), RowMaximum) and node.op == "Sub" and not number:
-        return scores  # softmax is the same whatever a row is shifted by
+        return scores._replace(is_shifted=True)  # softmax is the same whatever a row is shifted by
     if walk.term(other) is not None:
         raise walk.unknown(node)
     shape, whole = walk.contents.shape(other), walk.shape_of(scores.axes)
     if shape is None:
         raise Miss("the shape of its bias '%s' is not known" % other, node)
-    if len(shape) > len(whole) or any(n not in (1, m) for n, m in zip(reversed(shape), reversed(whole))):
+    if not _broadcasts(shape, whole):
         raise Miss("its bias '%s' has shape %s, its scores %s" % (other, list(shape), list(whole)), node)
-    if scores.choice is not None:
-        if not choices.pushes_out(other, signs[1 - number], scores.choice, walk.contents):
-            raise Miss("its scores are multiplied by '%s', and no bias says that these count for nothing" % (
-                scores.choice.name), node)  # fmt: skip
-        walk.choices.add(scores.choice)
-    return scores._replace(
-        choice=None, biases=(*scores.biases, terms.Bias(other, signs[1 - number], repr(node.attrs["T"])))
-    )
+    return _pushed(walk, scores, other, signs[1 - number], repr(node.attrs["T"]))
+
+
+def _pushed(walk: Walk, scores: Scores, bias: Value, sign: float, dtype: str) -> Scores:
+    """Scores and a bias; where that is 0 but for what has just been hidden, it is a number to fill that with."""
+    last = scores.steps[-1] if scores.steps else None
+    if isinstance(last, Fill) and not last.hidden.when:
+        number = choices.pushed(bias, last.hidden.value, dtype, walk.contents)
+        if number is not None:
+            filled = last._replace(number=rounded_number(last.number + sign * number, dtype), dtype=dtype)
+            return scores._replace(steps=(*scores.steps[:-1], filled))
+    scores = scores.distributed()
+    return scores._replace(steps=(*scores.steps, Bias(bias, sign, dtype)))
 
 
 def _scores(walk: Walk, node: Node, number: int) -> Scores:
@@ -196,7 +218,7 @@ def summed(walk: Walk, node: Node) -> Term | None:
     gone = _reduced(walk, node, term)
     if not gone:
         return term
-    if gone == "t":
+    if gone == "t" and not (isinstance(term, Slope) and term.hidden):
         summed_axes = walk.known(node, terms.summed(term))
         return (
             summed_axes if node.attrs.get("keep_dims") else summed_axes._replace(axes=summed_axes.axes.replace("1", ""))
@@ -208,13 +230,20 @@ def summed(walk: Walk, node: Node) -> Term | None:
 
 
 def _take_bias_gradient(walk: Walk, node: Node, term: Slope, gone: str) -> None:
-    biases = walk.scores.biases if walk.scores else ()
-    if len(biases) != 1 or sorted(_broadcast_along(walk, biases[0].value)) != sorted(gone):
+    """A sum of the scores' gradient is that of the bias which is broadcast so."""
+    assert walk.scores is not None
+    scores = walk.scores
+    biases = [(number, step) for number, step in enumerate(scores.steps) if isinstance(step, Bias)]
+    if len(biases) > 1:
+        raise Miss("'%s' (%s) is the gradient of one of its %d biases, the kernel has that of a sole one" % (
+            node.name, node.op, len(biases)), node)  # fmt: skip
+    if not biases or sorted(_broadcast_along(walk, biases[0][1].value)) != sorted(gone):
         raise walk.unknown(node)
-    walk.require_factor(node, term, biases[0].factor)
+    number, bias = biases[0]
+    walk.require(node, term, bias.factor * scores.after, scores.hidden(number))
     kept = node.attrs.get("keep_dims")
     axes = "".join(("1" if kept else "") if letter in gone else letter for letter in term.axes)
-    walk.results.append(Result("dbias", Operand(node.value, axes)))
+    walk.results.append(Result("dbias", Operand(node.value, axes), term.factor))
 
 
 def _broadcast_along(walk: Walk, value: Value) -> str:

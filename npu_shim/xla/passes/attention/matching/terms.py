@@ -1,6 +1,6 @@
 """What the values between attention's products are, and what elementwise ops make of them. No TensorFlow.
 
-    S  scores: factor * q k^T + biases          P  probabilities: softmax of S         M  dropout's mask, of 0 and 1
+    S  scores: q k^T, factors, biases, masks    P  probabilities: softmax of S         M  dropout's mask, of 0 and 1
     G  gradient of P as the second product's gradient gives it: d_out v^T              Z  row sums of exp(S)
 
     P * M / keep                 Factors(factor=1/keep, shares=1, kept=True)
@@ -16,35 +16,73 @@ from __future__ import annotations
 
 from typing import NamedTuple, Sequence, Union
 
-from npu_shim.rewriter.ir.graph import Node, Value
+from npu_shim.rewriter.ir.graph import Value
+from npu_shim.xla.passes.attention.matching.rounding import rounded_number
+
+
+class Hidden(NamedTuple):
+    """What hides scores: a value of bools, or of zeros and ones in another dtype, and which of both hides (`when`)."""
+
+    value: Value
+    when: bool
+    dtype: str = "bool"
 
 
 class Bias(NamedTuple):
-    """What is added to the product of queries and keys, times a factor.
-
-    Attributes:
-        value: the Value.
-        factor: of it.
-        dtype: the name of the dtype in which it is added.
-        bools: "" for numbers; else the value is bools, of which "true", or "false", counts as 1 and the other as 0.
-    """
+    """A value that is added to the scores, times a factor; the name of the dtype in which it is added."""
 
     value: Value
     factor: float
     dtype: str
-    bools: str = ""
+
+
+class Fill(NamedTuple):
+    """A number that stands in the place of scores where they are hidden; the name of its dtype."""
+
+    hidden: Hidden
+    number: float
+    dtype: str
+
+    def times(self, number: float) -> Fill:
+        """The same, times a number."""
+        return self._replace(number=rounded_number(self.number * number, self.dtype))
+
+
+Step = Union[Bias, Fill]
 
 
 class Scores(NamedTuple):
-    """The product of queries and keys, times a factor, with biases.
+    """What becomes of the product of queries and keys, step by step.
 
-    `choice` is a node of zeros and ones that it is multiplied by, until a bias pushes what is 0 then out of softmax.
+    Attributes:
+        axes: its letters.
+        factor: of the product, before all steps.
+        steps: Biases and Fills, in order; what is hidden by one loses all that came before.
+        after: factor of the product and of the Biases behind the last Bias; the numbers of Fills have it already.
+        is_shifted: whether each row has been shifted by a number of its own, which a softmax does not see.
     """
 
     axes: str
     factor: float = 1.0
-    biases: tuple[Bias, ...] = ()
-    choice: Node | None = None
+    steps: tuple[Step, ...] = ()
+    after: float = 1.0
+    is_shifted: bool = False
+
+    def hidden(self, behind: int = 0) -> tuple[Hidden, ...]:
+        """What hides the product, or what is left of the first `behind` steps."""
+        return tuple(step.hidden for step in self.steps[behind:] if isinstance(step, Fill))
+
+    def times(self, number: float) -> Scores:
+        """The scores times a number, which stays behind the sum with a Bias: that is where TensorFlow rounds."""
+        steps = tuple(step.times(number) if isinstance(step, Fill) else step for step in self.steps)
+        return self._replace(steps=steps, after=self.after * number)
+
+    def distributed(self) -> Scores:
+        """The same scores with the factor `after` in the product and in each Bias."""
+        steps = tuple(
+            step._replace(factor=step.factor * self.after) if isinstance(step, Bias) else step for step in self.steps
+        )
+        return self._replace(factor=self.factor * self.after, steps=steps, after=1.0)
 
 
 class RowMaximum(NamedTuple):
@@ -75,11 +113,12 @@ class Centred(NamedTuple):
 
 
 class Slope(NamedTuple):
-    """The gradient of the scores, times a factor."""
+    """The gradient of the scores, times a factor; 0 where one of `hidden` hides."""
 
     axes: str
     factor: float
     kept: bool
+    hidden: tuple[Hidden, ...] = ()
 
 
 class Zero(NamedTuple):
@@ -118,9 +157,15 @@ def name_of(term: Term) -> str:
 def scaled(term: Term, number: float) -> Term:
     """A term times a number."""
     if isinstance(term, Scores):
-        biases = tuple(bias._replace(factor=bias.factor * number) for bias in term.biases)
-        return term._replace(factor=term.factor * number, biases=biases)
+        scores = term.times(number)
+        is_exact = abs(number) == 1 or not any(isinstance(step, Bias) for step in term.steps)
+        return scores.distributed() if is_exact else scores
     return term._replace(factor=term.factor * number) if isinstance(term, Linear) else term
+
+
+def hiding(slope: Slope, hidden: Hidden) -> Slope:
+    """The gradient of the scores, 0 where more is hidden."""
+    return slope if hidden in slope.hidden else slope._replace(hidden=(*slope.hidden, hidden))
 
 
 def joined(axes: str, other: str) -> str | None:
@@ -202,7 +247,7 @@ def _centred(axes: str, gradient: Term, total: Term) -> Centred | None:
 def summed(term: Term) -> Term | None:
     """The sum of a term over the keys, of size 1 in the result; None for one that has no part in attention."""
     axes = term.axes.replace("t", "1")
-    if isinstance(term, (Slope, Zero)):
+    if isinstance(term, Zero) or (isinstance(term, Slope) and not term.hidden):
         return Zero(axes)
     if isinstance(term, Indicator):
         return Indicator(axes)

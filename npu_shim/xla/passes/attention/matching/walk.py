@@ -7,25 +7,32 @@ Each node that reads a value of attention must have a part in it: it gives anoth
 from __future__ import annotations
 
 import heapq
-from typing import Any, Callable, Iterable, Mapping, NamedTuple
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.xla.passes.attention.matching import contractions
-from npu_shim.xla.passes.attention.matching.contents import SHAPE_OPS, Contents
+from npu_shim.xla.passes.attention.matching.contents import SHAPE_OPS, Contents, dtype_of
 from npu_shim.xla.passes.attention.matching.contractions import Contraction, Operand
 from npu_shim.xla.passes.attention.matching.dropout import Mask
 from npu_shim.xla.passes.attention.matching.misses import Miss
-from npu_shim.xla.passes.attention.matching.terms import Factors, Scores, Slope, Term, name_of
+from npu_shim.xla.passes.attention.matching.rounding import close
+from npu_shim.xla.passes.attention.matching.terms import Factors, Hidden, Scores, Slope, Term, name_of
 
-CLOSE = 1 / 64  # of constants that a plan may round to bfloat16
 NEAREST = 64  # nodes between the gradient of probabilities and the probabilities
 
 
 class Result(NamedTuple):
-    """A result of attention: "out", "dq", "dk", "dv" or "dbias", the value that it is, and its letters."""
+    """A result of attention.
+
+    Attributes:
+        name: "out", "dq", "dk", "dv" or "dbias".
+        operand: the value that it is, and its letters.
+        factor: of dq, dk and dbias: what multiplies the gradient of the scores, the factor of dropout included.
+    """
 
     name: str
     operand: Operand
+    factor: float = 1.0
 
 
 class Walk:
@@ -39,6 +46,7 @@ class Walk:
         rules: op -> what it makes of attention's values.
 
     Attributes:
+        dtype: of that product.
         q, k: the Operands of that product.
         axes: the letters of the scores.
         v: the Operand of values, None until the second product has been found.
@@ -48,7 +56,6 @@ class Walk:
         soft: the node that takes it.
         mask: dropout's Mask, None for none.
         drawn: the shape of what it draws, [b, h, s, t], each 1 or that of the scores.
-        choices: nodes of bools that scores are multiplied by.
         results: the Results.
         nodes: all nodes that have a part in it.
     """
@@ -62,6 +69,7 @@ class Walk:
         rules: Mapping[str, Callable[[Any, Node], Term | None]],
     ) -> None:
         self.sizes, self.contents, self.axes = sizes, contents, product.result
+        self.dtype = dtype_of(product.node)
         self.q, self.k = sorted((product.first, product.second), key=lambda operand: "t" in operand.axes)
         self.v: Operand | None = None
         self.d_out: Operand | None = None
@@ -70,7 +78,6 @@ class Walk:
         self.soft: Node | None = None
         self.mask: Mask | None = None
         self.drawn: tuple[int, ...] = ()
-        self.choices: set[Node] = set()
         self.results: list[Result] = []
         self.nodes: dict[Node, None] = {product.node: None}
         self._place, self._rules = place, rules
@@ -146,27 +153,38 @@ class Walk:
     def begin_softmax(self, node: Node) -> str:
         """Notes the node that takes the softmax of the scores; returns their letters."""
         scores = self._terms[node.inputs[0]]
-        if not isinstance(scores, Scores) or self.soft is not None or scores.axes[-1] != "t" or scores.choice:
+        if not isinstance(scores, Scores) or self.soft is not None or scores.axes[-1] != "t":
             raise self.unknown(node)
         self.scores, self.soft = scores, node
         return scores.axes
 
     def take_mask(self, mask: Mask, drawn: tuple[int, ...]) -> None:
         """Notes the mask of dropout, of shape `drawn`; Miss if there is another already."""
-        if self.mask and (self.mask.draw is not mask.draw or not close(self.mask.keep, mask.keep)):
+        if self.mask and (self.mask.draw is not mask.draw or self.mask.keep != mask.keep):
             raise Miss("it has two dropouts, '%s' and '%s'" % (self.mask.draw.name, mask.draw.name), mask.draw)
         self.mask, self.drawn = self.mask or mask, drawn
         self.include(mask.nodes)
 
-    def require_factor(self, node: Node, slope: Slope, of_scores: float) -> None:
-        """Miss if the gradient of the scores has other factors than the forward pass."""
+    def require(self, node: Node, slope: Slope, of_scores: float, hidden: Sequence[Hidden]) -> None:
+        """Miss if the gradient of the scores has other factors than the forward pass, or is 0 elsewhere.
+
+        Args:
+            node: what reads the gradient.
+            slope: the gradient.
+            of_scores: what multiplies in the scores that whose gradient it is.
+            hidden: what hides that.
+        """
         assert self.weights is not None
         if slope.kept != self.weights.kept:
             raise Miss("its gradient has another dropout: '%s' (%s)" % (node.name, node.op), node)
         expected = of_scores * self.weights.factor
-        if not close(slope.factor, expected):
+        if not close(slope.factor, expected, self.dtype):
             text = "'%s' (%s) takes %.4g times the gradient of its scores, expected %.4g"
             raise Miss(text % (node.name, node.op, slope.factor, expected), node)
+        odd = set(slope.hidden) ^ set(hidden)
+        if odd:
+            text = "'%s' (%s) takes the gradient of its scores, and '%s' hides other ones there than in the scores"
+            raise Miss(text % (node.name, node.op, min(str(hidden_by.value) for hidden_by in odd)), node)
 
     # -- products ------------------------------------------------------------------------------------------------------
 
@@ -179,28 +197,28 @@ class Walk:
         term, (own, other) = self._terms[labelled[0]], product.other(labelled[0])
         letters = dict(zip(own.axes, term.axes))
         gone = "".join(letters[letter] for letter in own.axes if letter not in product.result)
-        name, known = self._result(node, term, other, gone)
+        name, known, factor = self._result(node, term, other, gone)
         axes = _renamed(product, letters, other, known, "e")
         if axes is None or not self._fits(node, axes[1]):
             raise self.unknown(node)
-        self.results.append(Result(name, Operand(node.value, axes[1])))
+        self.results.append(Result(name, Operand(node.value, axes[1]), factor))
         if self.v is None:
             assert isinstance(term, Factors)
             self.v, self.weights = Operand(other.value, axes[0]), term
             self._begin_gradient(self.v)
 
-    def _result(self, node: Node, term: Term, other: Operand, gone: str) -> tuple[str, str | None]:
-        """(name of a Result, letters of the product's other operand if they are known), by what is summed over."""
+    def _result(self, node: Node, term: Term, other: Operand, gone: str) -> tuple[str, str | None, float]:
+        """(name of a Result, letters of the product's other operand if they are known, factor), by what is summed."""
         if gone == "t" and self._are_weights(term) and (self.v is None or other.value is self.v.value):
-            return "out", self.v.axes if self.v else None
+            return "out", self.v.axes if self.v else None, 1.0
         if gone == "s" and self.d_out and term == self.weights and other.value is self.d_out.value:
-            return "dv", self.d_out.axes
+            return "dv", self.d_out.axes, 1.0
         partner = {"t": self.k, "s": self.q}.get(gone)
         if partner is None or not isinstance(term, Slope) or other.value is not partner.value:
             raise self.unknown(node)
         assert self.scores is not None
-        self.require_factor(node, term, self.scores.factor)
-        return "dq" if gone == "t" else "dk", partner.axes
+        self.require(node, term, self.scores.factor * self.scores.after, self.scores.hidden())
+        return "dq" if gone == "t" else "dk", partner.axes, term.factor
 
     def _are_weights(self, term: Term) -> bool:
         plain = isinstance(term, Factors) and term == Factors(term.axes, term.factor, shares=1, kept=term.kept)
@@ -272,8 +290,3 @@ def _renamed(
     axes, result = ("".join(letters[letter] for letter in letters_of) for letters_of in (other.axes, product.result))
     repeated = any(len(set(letters_of)) < len(letters_of) for letters_of in (axes, result))
     return None if repeated else (axes, result)
-
-
-def close(number: float, expected: float) -> bool:
-    """Whether a constant is another one but for its rounding."""
-    return abs(number - expected) <= CLOSE * abs(expected)
