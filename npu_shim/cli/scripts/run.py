@@ -26,6 +26,7 @@ MODE, ENGINE, REPORT, CALIBRATE, SET, JAX = (
     requests.MODE, requests.ENGINE, requests.REPORT, requests.CALIBRATE, requests.SET, "--jax",
 )  # fmt: skip
 SCALE = "--loss-scale"
+MASTERS = "--master-weights"
 VERBOSE = "--verbose"
 OPTIONS = {
     MODE: Option(
@@ -55,6 +56,10 @@ OPTIONS = {
     SET: Option(
         "KEY=VALUE", "KEY=VALUE", "an option that overrides that of every session's own config, as a key of "
         "NpuOptimizer's parameter_map; KEY= removes it; may be given several times; as NPU_SHIM_OPTIONS",
+    ),
+    MASTERS: Option(
+        "", "", "give the script's own float16 and bfloat16 variables float32 masters, which its optimizers update in "
+        "their place; as NPU_SHIM_MASTER_WEIGHTS=1",
     ),
     VERBOSE: Option(
         "", "", "show all that TensorFlow says: which names of TensorFlow 1 it calls deprecated, and what it logs as "
@@ -86,6 +91,8 @@ def main(argv: Sequence[str]) -> int:
         require_readable(argv[0])
     if VERBOSE in options:
         show_all()
+    if MASTERS in options:
+        os.environ["NPU_SHIM_MASTER_WEIGHTS"] = "1"
     if ENGINE in options:  # all later sessions and processes see it
         os.environ[engine.VARIABLE] = engine.checked(options[ENGINE], ENGINE)
     if JAX in options:

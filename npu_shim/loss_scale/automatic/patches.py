@@ -11,28 +11,14 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import sys
 import threading
 from typing import Any, Callable, Iterator
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.automatic import by_hand, calls, gate
+from npu_shim.loss_scale.replaced import APPLY, PAIRS, Replacements, is_transparent
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph.walks import reached
-
-# Keras 2 as TensorFlow 1.15 has it, as a package of its own, and as TensorFlow 2 keeps it beside that
-KERAS = (
-    "tensorflow.python.keras.optimizer_v2.optimizer_v2",
-    "tensorflow_core.python.keras.optimizer_v2.optimizer_v2",
-    "keras.src.optimizers.legacy.optimizer_v2",
-    "tf_keras.src.optimizers.legacy.optimizer_v2",
-)
-# their inner optimizer applies elsewhere: in a queue's runner, which cannot reach into a branch
-TRANSPARENT = ("SyncReplicasOptimizer",)
-APPLY = "apply_gradients"
-PAIRS = "grads_and_vars"  # its first argument, where a script passes it by name
-WATCH = "__init_subclass__"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +37,7 @@ class _Here(threading.local):
 _lock = threading.RLock()
 _here = _Here()
 _settings: list[Settings] = []
-_replaced: dict[tuple[Any, str], tuple[Any, Any]] = {}  # (owner, name) -> (what it had there itself or None, ours)
+_replacements = Replacements()
 
 
 def settings() -> Settings | None:
@@ -63,63 +49,18 @@ def install(scale: Any, is_wanted: Callable[[], bool]) -> None:
     """Installs the patches; a second call changes the settings."""
     with _lock:
         _settings[:] = [Settings(scale, is_wanted)]
-        _replace(tf_internals.python_module("ops.gradients_util"), "_GradientsHelper", _gradients)
-        _replace(tf.GradientTape, "gradient", _tape_gradient)
-        _replace(tf.Session.__mro__[1], "_extend_graph", _extend_graph)
-        _watch(tf.train.Optimizer)
-        _watch_keras()
+        _replacements.replace(tf_internals.python_module("ops.gradients_util"), "_GradientsHelper", _gradients)
+        _replacements.replace(tf.GradientTape, "gradient", _tape_gradient)
+        _replacements.replace(tf.Session.__mro__[1], "_extend_graph", _extend_graph)
+        _replacements.watch(tf.train.Optimizer, _apply_gradients)
+        _replacements.watch_keras(_apply_gradients)
 
 
 def uninstall() -> None:
     """Restores what `install` has replaced."""
     with _lock:
         del _settings[:]
-        while _replaced:
-            (owner, name), (original, ours) = _replaced.popitem()
-            if vars(owner).get(name) is not ours:
-                continue  # someone else has replaced ours, which passes everything on from now on
-            if original is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
-
-
-def _replace(owner, name, make):
-    if (owner, name) not in _replaced:
-        original = vars(owner).get(name)
-        ours = make(original if original is not None else getattr(owner, name))
-        _replaced[owner, name] = (original, ours)
-        setattr(owner, name, ours)
-
-
-def _watch(root):
-    """Replaces the method of a class and of all that are derived from it, now or later."""
-    if (root, WATCH) in _replaced:
-        return
-
-    def subclassed(cls: type, **arguments: Any) -> None:
-        before(cls, **arguments)
-        with _lock:
-            if _settings:
-                _replace_apply(cls)
-
-    own = vars(root).get(WATCH)
-    before = own.__func__ if own is not None else lambda cls, **kw: super(root, cls).__init_subclass__(**kw)
-    _replace(root, WATCH, lambda _: classmethod(subclassed))
-    for cls in reached([root], type.__subclasses__):
-        _replace_apply(cls)
-
-
-def _watch_keras():
-    for name in KERAS:
-        module = sys.modules.get(name)
-        if module is not None:
-            _watch(module.OptimizerV2)
-
-
-def _replace_apply(cls):
-    if inspect.isfunction(vars(cls).get(APPLY)):
-        _replace(cls, APPLY, _apply_gradients)
+        _replacements.restore()
 
 
 def _wanted():
@@ -145,8 +86,7 @@ def _gradients(original):
         losses, inputs, starts = _listed(ys), _listed(xs), None if grad_ys is None else _listed(grad_ys)
         if inner or not _wanted() or not calls.can_scale(losses, inputs):
             return original(ys, xs, grad_ys, *arguments, **options)
-        with _lock:
-            _watch_keras()
+        _replacements.watch_keras(_apply_gradients)
         with _now(making=True):
             compute = lambda scaled: original(losses, inputs, scaled, *arguments, **options)  # noqa: E731
             return calls.gradients(losses, starts, compute)
@@ -179,7 +119,7 @@ def _apply_gradients(original):
         if (
             asked is None
             or not (arguments or PAIRS in options)
-            or any(cls.__name__ in TRANSPARENT for cls in type(self).__mro__)
+            or is_transparent(self)
         ):
             return original(self, *arguments, **options)
         pairs = tuple(arguments[0] if arguments else options.pop(PAIRS))
@@ -193,7 +133,7 @@ def _apply_gradients(original):
             with _now(applying=True):
                 return original(*call.args, **call.kwargs)
 
-        if original is _replaced.get((tf.train.Optimizer, APPLY), (None,))[0]:
+        if original is _replacements.original(tf.train.Optimizer, APPLY):
             name = name or self.get_name()
         return gate.applied(self, pairs, asked.scale, apply, name, bound.get("global_step"))
 

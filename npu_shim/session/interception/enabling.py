@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale import automatic
+from npu_shim.loss_scale import automatic, masters
 from npu_shim.options import engine, table
 from npu_shim.options.entrances import config_proto, forced
 from npu_shim.options.precision import policy_of
@@ -38,6 +38,7 @@ FIELDS = {
 # environment variables of NVIDIA's TensorFlow 1 containers: the first asks for both others, which go before it
 NVIDIA = "TF_ENABLE_AUTO_MIXED_PRECISION"
 NVIDIA_REWRITE, NVIDIA_SCALE = NVIDIA + "_GRAPH_REWRITE", NVIDIA + "_LOSS_SCALING"
+MASTERS = "NPU_SHIM_MASTER_WEIGHTS"  # environment variable: "1" gives 16-bit variables float32 masters
 TRUE = ("1", "true", "yes", "on")
 
 _lock = threading.RLock()
@@ -46,7 +47,11 @@ _reads_requests = False  # whether TensorFlow's own requests are answered by our
 
 
 def enable(
-    precision_mode: str | None = None, loss_scale: Any = "auto", engine: str | None = None, **options: Any
+    precision_mode: str | None = None,
+    loss_scale: Any = "auto",
+    engine: str | None = None,
+    master_weights: bool = False,
+    **options: Any,
 ) -> None:
     """Turns mixed precision, or an engine, on for every session that this process makes from now on.
 
@@ -63,6 +68,8 @@ def enable(
         loss_scale: what is done for optimizers of scripts that do not scale losses themselves, in modes with float16:
             "auto" scales them dynamically, a number of at least 1 by that factor, "off" or None leaves them alone.
         engine: what runs training steps: "auto", "session" or "pjrt"; None: as NPU_SHIM_ENGINE says.
+        master_weights: whether float16 and bfloat16 variables of the script get float32 masters, which its optimizers
+            update in their place.
         **options: as in NpuOptimizer's parameter_map; our own may omit their prefix (`profile`, `xla`).
 
     Raises:
@@ -70,7 +77,9 @@ def enable(
     """
     values = _checked(precision_mode, engine, options)
     scale = forced.checked_scale(loss_scale, "enable: loss_scale")
-    if not values:
+    if not isinstance(master_weights, bool):
+        raise ConfigError("enable: master_weights is %r, expected True or False" % (master_weights,))
+    if not (values or master_weights):
         raise ConfigError("enable needs something to turn on: a precision_mode, an engine or another option")
     if tf.executing_eagerly():
         raise ConfigError(
@@ -82,7 +91,9 @@ def enable(
     with _lock:
         patch.activate()
         forced.enable(values)
-        turn_on(scale)
+        if values:
+            turn_on(scale)
+        masters.install(master_weights or masters_wanted())
 
 
 def disable() -> None:
@@ -92,6 +103,7 @@ def disable() -> None:
         forced.enable({})
         if _every_session:
             automatic.uninstall()
+        masters.uninstall()
         _every_session = False
 
 
@@ -121,6 +133,12 @@ def begin_run(every: bool, scale: str | float | None = "auto") -> None:
     read_requests()
     if every:
         turn_on(scale)
+    masters.install(masters_wanted())
+
+
+def masters_wanted() -> bool:
+    """Whether the command line, or the environment, asks for float32 masters of 16-bit variables."""
+    return os.environ.get(MASTERS) == "1"
 
 
 def read_requests() -> None:

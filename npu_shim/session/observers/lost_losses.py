@@ -38,6 +38,11 @@ ENDED_TEXT = (
     + SATURATE + "=true keeps them at 65504, as an Ascend 910 may; bfloat16 has no such bound"
 )  # fmt: skip
 
+LOW_TEXT = (
+    "'%s' is %s, and the script keeps variables in 16 bits ('%s'): constants and small updates of optimizers vanish in "
+    "them. --master-weights gives them float32 masters"
+)
+
 
 def attach(session: tf.Session, values: Mapping[str, Any]) -> None:
     """Has a session's results looked at if its options lower to float16 that does not saturate.
@@ -78,8 +83,15 @@ def look(session: tf.Session, fetches: Any, results: Any) -> None:
         is_lost = not all(map(math.isfinite, numbers)) if is_loss else any(map(math.isnan, numbers))
         if is_lost and not NO_LOSS.search(name):
             interceptors.at_results(session, None)
-            lines.once(TEXT % (name, result))
+            low = _low_variable(session.graph)
+            lines.once(LOW_TEXT % (name, result, low) if low else TEXT % (name, result))
             return
+
+
+def _low_variable(graph: tf.Graph) -> str | None:
+    """The name of a trained variable that the script keeps in 16 bits, None where there is none."""
+    trained = graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)
+    return next((v.op.name for v in trained if v.dtype.base_dtype in (tf.float16, tf.bfloat16)), None)
 
 
 def _numbers(results: Any) -> Iterator[Any]:

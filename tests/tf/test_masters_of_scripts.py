@@ -1,0 +1,171 @@
+"""Float32 masters of unmodified scripts: 16-bit variables train as float32 ones whose forward pass is rounded."""
+
+import logging
+
+import numpy as np
+import optimizers
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim.loss_scale import masters
+from npu_shim.rewriter.errors import ConfigError
+
+OPTIMIZERS = {
+    "adam": lambda: tf.train.AdamOptimizer(0.01),
+    "rmsprop": lambda: tf.train.RMSPropOptimizer(0.01, momentum=0.9),
+    "adagrad": lambda: tf.train.AdagradOptimizer(0.01),
+    "bert": lambda: optimizers.AdamWeightDecay(0.01),
+}
+VALUES = np.random.RandomState(0).normal(size=[6, 2]).astype(np.float32)
+
+
+@pytest.fixture
+def given(patched):
+    npu_shim.enable(master_weights=True)
+    yield
+    npu_shim.disable()
+
+
+def losses(w):
+    """A loss of dense and of sparse gradients of a 16-bit w, in its dtype up to the sum."""
+    rows = tf.nn.embedding_lookup(w, [1, 3, 1])
+    return tf.reduce_sum(tf.cast(tf.tanh(w), tf.float32)) + tf.reduce_sum(tf.square(tf.cast(rows, tf.float32)))
+
+
+def script(name, dtype, resource):
+    with tf.variable_scope(name, use_resource=resource):
+        w = tf.get_variable("w", initializer=tf.cast(VALUES, dtype))
+    return w, OPTIMIZERS[name]().minimize(losses(w), var_list=[w], name="train_" + name)
+
+
+def rounded_script(name, dtype, resource):
+    """What `script` means: a float32 variable, whose rounded value is computed with."""
+    with tf.variable_scope(name + "_float32", use_resource=resource):
+        w = tf.get_variable("w", initializer=tf.cast(tf.cast(VALUES, dtype), tf.float32))
+        low = tf.cast(w, dtype)
+        [gradient] = tf.gradients(losses(low), [low])
+        gradient = tf.convert_to_tensor(gradient)
+        return w, OPTIMIZERS[name]().apply_gradients([(tf.cast(gradient, tf.float32), w)])
+
+
+@pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16], ids=["float16", "bfloat16"])
+def test_variables_train_as_their_float32_masters_rounded(given, dtype, resource, tmp_path):
+    with tf.Graph().as_default() as graph:
+        pairs = {name: (script(name, dtype, resource), rounded_script(name, dtype, resource)) for name in OPTIMIZERS}
+        trains = [[train for _, train in pair] for pair in pairs.values()]
+        assert {v.dtype.base_dtype for v in tf.trainable_variables() if "float32" not in v.name} == {dtype}
+        assert all(graph.get_operation_by_name("train_" + name) for name in ("adam", "rmsprop", "adagrad"))
+        saver, alone = tf.train.Saver(), tf.train.Saver([w for (w, _), _ in pairs.values()])
+        init = tf.global_variables_initializer()
+        kept = masters.masters_of(graph)
+        with tf.Session() as session:
+
+            def compare():
+                for (w, _), (float32, _) in pairs.values():
+                    low, master, wanted = session.run([w, kept[w.op.name], float32])
+                    assert low.tobytes() == master.astype(low.dtype).tobytes()
+                    np.testing.assert_allclose(master, wanted, rtol=0.01, atol=2e-4)  # rows are summed otherwise
+                    assert np.abs(master - VALUES).max() > 0.005  # it trains
+
+            session.run(init)
+            for _ in range(3):
+                session.run(trains)
+            compare()
+            path, weights = saver.save(session, str(tmp_path / "all")), alone.save(session, str(tmp_path / "weights"))
+            before = session.run([kept[w.op.name] for (w, _), _ in pairs.values()])
+            session.run(trains)
+            after = session.run([kept[w.op.name] for (w, _), _ in pairs.values()])
+            session.run(init)
+            saver.restore(session, path)
+            sessions.assert_close(session.run([kept[w.op.name] for (w, _), _ in pairs.values()]), before)
+            session.run(trains)
+            sessions.assert_close(session.run([kept[w.op.name] for (w, _), _ in pairs.values()]), after)
+            alone.restore(session, weights)  # the script writes its variables: the masters follow
+            for (w, _), (float32, _) in pairs.values():
+                float32.load(session.run(w).astype(np.float32), session)
+            session.run(trains)
+            compare()
+
+
+def test_keras_and_an_estimator_train_masters(given, tmp_path):
+    with tf.Graph().as_default() as graph:
+        w = tf.Variable(tf.ones([3], tf.bfloat16), use_resource=True, name="w")
+        optimizer = tf.keras.optimizers.Adam(0.01)
+        train = optimizer.apply_gradients([(tf.ones([3], tf.bfloat16), w)])
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            for _ in range(3):
+                session.run(train)
+            np.testing.assert_allclose(session.run(masters.masters_of(graph)["w"]), [0.97] * 3, rtol=1e-5)
+
+    def model_fn(features, labels, mode):
+        w = tf.get_variable("w", [3], tf.bfloat16, tf.ones_initializer())
+        loss = tf.reduce_sum(tf.cast(w, tf.float32) * features)
+        step = tf.train.get_global_step()
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.train.AdamOptimizer(0.01).minimize(loss, step))
+
+    estimator = tf.estimator.Estimator(model_fn, str(tmp_path))
+    for _ in range(2):  # the second one resumes
+        estimator.train(lambda: tf.data.Dataset.from_tensors(tf.ones([3])).repeat(), steps=2)
+    np.testing.assert_allclose(estimator.get_variable_value("w/float32_master"), [0.96] * 3, rtol=1e-5)
+    assert estimator.get_variable_value("global_step") == 4
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param("pjrt", marks=sessions.NEEDS_ENGINE), "session",
+])  # fmt: skip
+def test_bfloat16_with_adam_goes_as_in_float32(given, kind):
+    """.99 .98 .97; in bfloat16 alone 1, -126464, 6e9."""
+    with tf.Graph().as_default() as graph:
+        w = tf.get_variable("w", [3], tf.bfloat16, tf.ones_initializer(), use_resource=True)
+        train = tf.train.AdamOptimizer(0.01).minimize(tf.reduce_sum(tf.cast(w, tf.float32)))
+        config = sessions.config(precision_mode="must_keep_origin_dtype", npu_shim_engine=kind)
+        with tf.Session(config=config) as session:
+            session.run(tf.global_variables_initializer())
+            seen = []
+            for _ in range(3):
+                session.run(train)
+                seen.append(session.run(masters.masters_of(graph)["w"])[0])
+    np.testing.assert_allclose(seen, [0.99, 0.98, 0.97], rtol=1e-5)
+
+
+def test_constants_that_vanish_are_told_once_and_name_master_weights(patched, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("npu_shim"), "propagate", True)
+    npu_shim.enable(engine="session")
+    try:
+        lost = {tf.bfloat16: "beta2 of 0.999 is 1", tf.float16: "epsilon of 1e-08 is 0", tf.float32: ""}
+        for dtype, told in lost.items():
+            caplog.clear()
+            with tf.Graph().as_default():
+                w = tf.get_variable("w", [3], dtype, tf.ones_initializer())
+                loss = tf.reduce_sum(tf.cast(w, tf.float32))
+                for _ in range(2):
+                    tf.train.AdamOptimizer(0.01).minimize(loss)
+                tf.train.GradientDescentOptimizer(0.01).minimize(loss)
+                assert [v.dtype.base_dtype for v in tf.trainable_variables()] == [dtype]
+            texts = [text for text in caplog.messages if "--master-weights" in text]
+            assert len(texts) == bool(told)
+            assert all(told in text and "'w'" in text for text in texts)
+    finally:
+        npu_shim.disable()
+
+
+def test_a_lost_loss_of_16_bit_variables_names_them_and_not_65504(patched, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("npu_shim"), "propagate", True)
+    with tf.Graph().as_default():
+        w = tf.get_variable("w", [3], tf.float16, tf.ones_initializer())
+        loss = tf.identity(tf.reduce_sum(w) * np.float16(np.nan), name="loss")
+        with tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
+            session.run(w.initializer)
+            session.run(loss)
+    [text] = [text for text in caplog.messages if "'loss:0' is nan" in text]
+    assert "--master-weights" in text
+    assert "65504" not in text
+
+
+def test_what_is_not_true_or_false_is_refused():
+    with pytest.raises(ConfigError, match="master_weights is 'yes', expected True or False"):
+        npu_shim.enable(master_weights="yes")
