@@ -61,8 +61,8 @@ def test_a_hint_never_contradicts_itself(name):
 
 @only_2
 def test_what_is_gone_says_what_to_use():
-    assert names.resolve("tf.contrib.layers.regression_target") is None
-    assert names.explain("tf.contrib.layers.regression_target").endswith("use tf.losses.mean_squared_error")
+    assert names.resolve("tf.contrib.learn.binary_svm_head") is None
+    assert names.explain("tf.contrib.learn.binary_svm_head").endswith("multi_class_head and its sisters")
 
 
 def test_a_file_is_read_as_python_would_bind_it(tmp_path, monkeypatch):

@@ -96,8 +96,8 @@ def test_what_is_not_here_says_what_to_use():
         if target.startswith("!"):
             assert len(target) > 10, name
             assert names.resolve("tf.contrib.%s.%s" % (module, name)) is None
-    with pytest.raises(AttributeError, match=r"regression_target is not here: use tf.losses.mean_squ.* \[.*test_"):
-        contrib.layers.regression_target  # noqa: B018
+    with pytest.raises(AttributeError, match=r"binary_svm_head is not here: use tf.contrib.estimator.* \[.*test_"):
+        contrib.learn.binary_svm_head  # noqa: B018
 
 
 def test_moved_names_are_found():

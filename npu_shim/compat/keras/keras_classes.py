@@ -35,7 +35,21 @@ def _layer(base_layer: Any) -> None:
     base_layer.Layer.get_updates_for = lambda self, inputs: []
     base_layer.Layer.get_losses_for = lambda self, inputs: self.losses if inputs is None else []
     base_layer.Layer.add_update = _takes_inputs(base_layer.Layer.add_update)
+    base_layer.Layer.__init__ = _takes_any_trainable(base_layer.Layer.__init__)
     _settable_weights(base_layer.Layer)
+
+
+def _takes_any_trainable(init: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets `trainable` be what Python takes for true or false: None and 1 as well, which eager layers now refuse."""
+
+    @functools.wraps(init)
+    def method(self: Any, trainable: Any = True, *args: Any, **kwargs: Any) -> None:
+        plain = trainable is None or isinstance(trainable, int)
+        init(self, bool(trainable) if plain else trainable, *args, **kwargs)
+        if plain:
+            self._trainable = trainable
+
+    return method
 
 
 def _settable_weights(layer: Any) -> None:

@@ -54,6 +54,12 @@ class _FeatureColumn(core._FeatureColumn):
     def _parse_example_spec(self):
         return self.config
 
+    def insert_transformed_feature(self, columns_to_tensors: dict[Any, Any]) -> None:
+        """Adds what the column makes of the features, raw by their names or transformed by their columns, to them."""
+        from npu_shim.compat.contrib.feature_columns import models  # which takes columns of every kind
+
+        columns_to_tensors.update(models.transform_features(columns_to_tensors, [self]))
+
     def _checkpoint_path(self):
         """(Checkpoint, tensor's name) that its weights start from, or None."""
         return None

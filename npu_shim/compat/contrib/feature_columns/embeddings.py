@@ -64,7 +64,7 @@ class _OneHotColumn(_OfIds):
         ids, given = self._ids_and_weights(input_tensor, output_rank)
         vectors = tf.one_hot(tf.sparse.to_dense(ids, default_value=-1), self.length)
         if given is not None:
-            vectors *= tf.sparse.to_dense(given)[..., None]
+            vectors *= tf.cast(tf.sparse.to_dense(given), tf.float32)[..., None]
         return tf.reduce_sum(vectors, output_rank - 1)
 
 
@@ -109,7 +109,8 @@ class _EmbeddingColumn(_OfIds):
             return self._new_table("weights", self.length, weight_collections, trainable)
         shared = tf.get_collection_ref("SHARED_EMBEDDING_COLLECTION_" + self.shared_embedding_name.upper())
         if not shared:
-            shared += self._new_table(self.shared_embedding_name, self.shared_vocab_size, weight_collections, trainable)
+            size = self.shared_vocab_size or self.length
+            shared += self._new_table(self.shared_embedding_name, size, weight_collections, trainable)
         if shared[0].shape[1] != self.dimension:
             raise ValueError(
                 "The embedding variable with name %s already exists, but has %s columns instead of %s"
@@ -226,7 +227,7 @@ def shared_embedding_columns(
         raise ValueError("The input sparse id columns are not compatible.")
     _check_embedding(initializer, ckpt_to_load_from, tensor_name_in_ckpt)
     alone = len(sparse_id_columns) == 1
-    name = None if alone else shared_embedding_name or _shared_name(sparse_id_columns)
+    name = shared_embedding_name or (None if alone else _shared_name(sparse_id_columns))
     return [
         _EmbeddingColumn(
             column, dimension, combiner, initializer, ckpt_to_load_from, tensor_name_in_ckpt, name,

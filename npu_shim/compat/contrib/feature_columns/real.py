@@ -183,10 +183,10 @@ def _real_valued_var_len_column(
     """A column of any number of numbers; where it is not sparse, it has a default value.
 
     Raises:
-        TypeError: default_value does not fit dtype, or the normalizer cannot be called.
-        ValueError: the default value is missing, or dtype is no number's.
+        TypeError: default_value does not fit dtype, dtype is no number's, or the normalizer cannot be called.
+        ValueError: the default value is missing.
     """
-    _check_real(column_name, dtype, normalizer)
+    _check_real(column_name, dtype, normalizer, TypeError)
     if default_value is None:
         if not is_sparse:
             raise ValueError("default_value must be provided when is_sparse=False. column_name: %s" % column_name)
@@ -211,10 +211,10 @@ def bucketized_column(source_column: Any, boundaries: Any) -> _BucketizedColumn:
     return _BucketizedColumn(source_column, tuple(dict.fromkeys(float(boundary) for boundary in boundaries)))
 
 
-def _check_real(column_name, dtype, normalizer):
+def _check_real(column_name, dtype, normalizer, error=ValueError):
     kind = tf.as_dtype(dtype)
     if not (kind.is_integer or kind.is_floating):
-        raise ValueError("dtype must be convertible to float. dtype: %s, column_name: %s" % (dtype, column_name))
+        raise error("dtype must be convertible to float. dtype: %s, column_name: %s" % (dtype, column_name))
     if normalizer is not None and not callable(normalizer):
         raise TypeError("normalizer must be callable. normalizer: %r, column_name: %s" % (normalizer, column_name))
 

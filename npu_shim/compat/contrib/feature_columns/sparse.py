@@ -208,10 +208,10 @@ def sparse_column_with_hash_bucket(
         hash_keys: list of pairs of int, one for each of several strong hashes; None for one fast hash.
 
     Raises:
-        ValueError: hash_bucket_size is less than 1, or the dtype is another.
+        ValueError: hash_bucket_size is less than 1, the dtype is another, or hash_keys is no list of pairs.
     """
     _check(column_name, dtype, hash_bucket_size)
-    keys = tuple(tuple(key) for key in hash_keys) if hash_keys else None
+    keys = None if hash_keys is None else _checked_hash_keys(hash_keys)
     return _SparseColumnHashed(column_name, False, hash_bucket_size, None, combiner, dtype, keys)
 
 
@@ -271,6 +271,16 @@ def weighted_sparse_column(
     if not (kind.is_integer or kind.is_floating):
         raise ValueError("dtype is not convertible to float. Given %r" % (dtype,))
     return _WeightedSparseColumn(sparse_id_column, weight_column_name, dtype)
+
+
+def _checked_hash_keys(hash_keys):
+    """The pairs as tuples."""
+    if not isinstance(hash_keys, list) or not hash_keys:
+        raise ValueError("hash_keys must be a non-empty list.")
+    for pair in hash_keys:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(key, int) for key in pair):
+            raise ValueError("Each element of hash_keys must be a pair of integers.")
+    return tuple(tuple(pair) for pair in hash_keys)
 
 
 def _check(column_name, dtype, buckets=1):

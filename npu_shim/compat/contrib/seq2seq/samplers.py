@@ -154,9 +154,9 @@ class ScheduledOutputTrainingSampler(TrainingSampler):
         super().__init__(time_major)
         self._options = {"sampling_probability": sampling_probability, "seed": seed, "next_inputs_fn": next_inputs_fn}
 
-    @property
-    def sample_ids_dtype(self) -> Any:
-        return tf.bool
+    def sample(self, time: Any, outputs: Any, state: Any) -> Any:
+        """int32 [batch]: 1 where the output is the next input."""
+        return tf.cast(super().sample(time, outputs, state), self.sample_ids_dtype)
 
     def initialize(self, inputs: Any, sequence_length: Any = None, auxiliary_inputs: Any = None) -> tuple[Any, Any]:
         """Takes inputs, their lengths, and what is concatenated to each sampled input, or None."""

@@ -71,7 +71,7 @@ def bucket(
     """Batches elements with others of the same bucket.
 
     Args:
-        tensors: list or dict of tensors, one element.
+        tensors: list or dict of tensors, one element; a SparseTensor's batch has a dimension in front.
         which_bucket: int32 scalar tensor, the bucket of the element, below num_buckets.
         batch_size: int, or one for each bucket.
         num_buckets: int, at least 2.
@@ -98,8 +98,16 @@ def bucket(
         "bucket_capacities", capacity if bucket_capacities is None else bucket_capacities, num_buckets
     )
     with tf.name_scope(name, "bucket", _flat(tensors)):
-        flat = [tf.convert_to_tensor(tensor) for tensor in _flat(tensors)]
-        shapes = [tf.TensorShape(s) for s in shapes] if shapes is not None else [tensor.shape for tensor in flat]
+        given = _flat(tensors)
+        flat = [_queued(tensor) for tensor in given]
+        shapes = (
+            [tensor.shape for tensor in flat]
+            if shapes is None
+            else [
+                tensor.shape if isinstance(element, tf.SparseTensor) else tf.TensorShape(shape)
+                for element, tensor, shape in zip(given, flat, shapes)
+            ]
+        )
         types = [tensor.dtype for tensor in flat]
         kind = tf.PaddingFIFOQueue if dynamic_pad else tf.FIFOQueue
         queues = [kind(waiting, types, shapes, name="bucket_queue_%d" % n) for n, waiting in enumerate(capacities)]
@@ -112,8 +120,22 @@ def bucket(
         _join(last, queues, sizes, allow_smaller_final_batch)
         tf.summary.scalar("top_queue/fraction_of_%d_full" % capacity, tf.cast(last.size(), tf.float32) / capacity)
         number, *batch = last.dequeue(name="dequeue_top")
+        batch = [_unqueued(element, several) for element, several in zip(given, batch)]
     alone = len(batch) == 1 and not isinstance(tensors, dict)
     return number, batch[0] if alone else _like(tensors, batch)
+
+
+def _queued(element: Any) -> Any:
+    """What waits in a queue for an element: a tensor itself, a SparseTensor as string [3]."""
+    return tf.io.serialize_sparse(element) if isinstance(element, tf.SparseTensor) else tf.convert_to_tensor(element)
+
+
+def _unqueued(element: Any, batch: Any) -> Any:
+    """A batch of elements like one, as it left its queue."""
+    if not isinstance(element, tf.SparseTensor):
+        return batch
+    rank = None if element.shape.ndims is None else element.shape.ndims + 1
+    return tf.io.deserialize_many_sparse(batch, element.dtype, rank=rank)
 
 
 def _fill(queues: Sequence[Any], flat: Sequence[Any], which: Any, keep: Any, threads: int) -> None:
