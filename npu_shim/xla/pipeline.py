@@ -129,16 +129,16 @@ RESOURCES = Pipeline(
             "before whatever removes a tensor: from here on every fetch is a node that stays",
         ),
         Pass(
+            "order-own-updates",
+            own_updates.sequence,
+            "while reads are the script's own and in their branches, where one that waits for an update must stay",
+            needs_ops=own_updates.ASSIGNS,
+        ),
+        Pass(
             "hoist-branch-reads",
             branch_reads.hoist,
             "while reads of resource variables are the script's own: those that the next pass makes stay in place",
             needs_ops=frozenset(["Switch"]),
-        ),
-        Pass(
-            "order-own-updates",
-            own_updates.sequence,
-            "before the conversion of variables, which gives what waits for a write a read of its own",
-            needs_ops=own_updates.ASSIGNS,
         ),
         Pass(
             "reference-to-resource",

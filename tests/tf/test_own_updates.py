@@ -59,6 +59,85 @@ def test_two_sides_of_a_conditional_exclude_each_other():
     assert ran(lambda v: tf.cond(v > 1.0, lambda: tf.assign(v, v * 3.0), lambda: tf.assign(v, v * 5.0))) == 6
 
 
+def thrice(v, x, of=lambda v, amount: v + amount):
+    return tf.group([tf.assign(v, of(v, float(2**number))) for number in range(3)])
+
+
+def merged(v, x):
+    return thrice(v, x, lambda v, amount: tf.sqrt(tf.square(v)) + amount)
+
+
+def passed_on(v, x):
+    return thrice(v, x, lambda v, amount: tf.identity(tf.stop_gradient(v + amount)))
+
+
+def with_an_addition(v, x):
+    return tf.group(tf.assign_add(v, 1.0), tf.assign(v, v + 2.0), tf.assign(v, v + 4.0))
+
+
+def behind_products(v, x):
+    updates = []
+    for number in range(3):
+        with tf.control_dependencies([tf.matmul(x, x + float(number))]):
+            updates.append(tf.assign(v, v + 2.0**number))
+    return tf.group(updates)
+
+
+def in_cond(updates):
+    return lambda v, x: tf.cond(x[0, 0] > 0, lambda: updates(v, x), tf.no_op)
+
+
+def in_conds(v, x):
+    inner = lambda: tf.cond(x[0, 1] > 0, lambda: thrice(v, x), tf.no_op)  # noqa: E731
+    return tf.cond(x[0, 0] > 0, lambda: tf.group(inner(), tf.assign(v, v + 8.0)), tf.no_op)
+
+
+def around_a_cond(v, x):
+    return tf.group(in_cond(thrice)(v, x), tf.assign(v, v + 8.0))
+
+
+def in_loop(v, x):
+    def body(i):
+        with tf.control_dependencies([thrice(v, x)]):
+            return i + 1
+
+    return tf.while_loop(lambda i: i < 2, body, [0])
+
+
+# what makes the updates of a variable of 0 -> its value after a step: all updates count, as in a session that has time
+UPDATES = {thrice: 7, passed_on: 7, with_an_addition: 7, behind_products: 7, in_cond(thrice): 7, in_cond(passed_on): 7,
+           in_cond(with_an_addition): 7, in_conds: 15, around_a_cond: 15, in_loop: 14}  # fmt: skip
+
+
+@pytest.mark.parametrize("resource", [False, True], ids=["references", "resources"])
+def test_no_update_is_lost_wherever_it_is(resource):
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2, 2], "x")
+        variables = [tf.get_variable("v%d" % number, initializer=0.0, use_resource=resource) for number in range(10)]
+        ops = [build(v, x) for build, v in zip(UPDATES, variables)]
+        step = npu_shim.compile_step(graph, ops, [x], initializer=tf.global_variables_initializer())
+        step({x: np.ones([2, 2], np.float32)})
+    assert [step.state()[v.op.name] for v in variables] == list(UPDATES.values())
+
+
+def test_updates_that_a_session_makes_of_one_read_stay_so():
+    """Grappler merges equal reads of references, and of a resource each read is long before what products give."""
+
+    def of_products(v, x):
+        return tf.group([tf.assign(v, v + tf.reduce_sum(tf.matmul(x, x * k))) for k in (1.0, 2.0)])
+
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2, 2], "x")
+        builds = [(merged, False), (in_cond(merged), False), (of_products, True)]
+        variables = [tf.get_variable("v%d" % n, initializer=0.0, use_resource=r) for n, (_, r) in enumerate(builds)]
+        ops = [build(v, x) for (build, _), v in zip(builds, variables)]
+        step = npu_shim.compile_step(graph, ops, [x], initializer=tf.global_variables_initializer())
+        step({x: np.ones([2, 2], np.float32)})
+    values = [step.state()[v.op.name] for v in variables]
+    assert set(values[:2]) <= {1, 2, 4}
+    assert values[2] in (8, 16)
+
+
 def test_updates_in_conditionals_without_an_order_are_refused():
     def build(v):
         twice = [tf.cond(v > limit, lambda: tf.assign(v, v * 3.0), lambda: tf.identity(v)) for limit in (0.0, 1.0)]

@@ -116,6 +116,15 @@ def local_variables(graph):
     return local.difference(*others)
 
 
+def initializers(graph):
+    """Returns the names of the nodes that give a tf.Graph's variables their initial values, whatever they compute."""
+    held = (
+        v for key in graph.get_all_collection_keys() for v in graph.get_collection(key) if tf_internals.is_variable(v)
+    )
+    starts = (variable.initializer for variable in held)
+    return {start.name for start in starts if isinstance(start, tf.Operation)}
+
+
 def access_of(nodes, taken):
     """Returns the `access.Access` of a run.
 

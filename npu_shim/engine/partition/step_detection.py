@@ -10,7 +10,7 @@ from npu_shim.engine.partition.nodes import Node
 ENOUGH = 64  # floating-point ops, without a product, that make a program worthwhile
 
 
-def refusal(nodes: Mapping[str, Node], local: Collection[str] = ()) -> str | None:
+def refusal(nodes: Mapping[str, Node], local: Collection[str] = (), initializers: Collection[str] = ()) -> str | None:
     """Returns why a run is not a training step, None if it is one.
 
     A training step writes to variables, and the written values depend on a variable through a product or ENOUGH other
@@ -19,10 +19,13 @@ def refusal(nodes: Mapping[str, Node], local: Collection[str] = ()) -> str | Non
     Args:
         nodes: name -> Node, for all nodes that the run needs.
         local: names of the variables that belong to no model, as in `Node.writes`.
+        initializers: names of the nodes that give variables their initial values.
     """
     writers = [node.name for node in nodes.values() if node.writes]
     if not writers:
         return "it writes no variable"
+    if set(writers).issubset(initializers):
+        return "it initializes variables"
     if all(node.writes.issubset(local) for node in nodes.values()):
         return "it writes local variables alone, as evaluations do"
     learned = walks.downstream(nodes, [node.name for node in nodes.values() if node.learned])

@@ -138,7 +138,8 @@ class Runs:
             known.reason = "it writes no variable"
             return None
         described = facts.of(nodes, bodies, taken, request.feeds)
-        known.reason = step_detection.refusal(described, facts.local_variables(graph)) or ""
+        starts = facts.initializers(graph)
+        known.reason = step_detection.refusal(described, facts.local_variables(graph), starts) or ""
         if known.reason:
             return None
         step = self._make_step(known, request, described, taken)

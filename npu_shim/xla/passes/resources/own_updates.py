@@ -1,91 +1,245 @@
 """Orders updates that set a variable to something made of its own value, where the script orders them in no way.
 
 One AdamOptimizer whose minimize is called twice multiplies its beta powers once in each train_op, and a script may run
-both in one run:
+both in one run; others count their global step once for each variable, inside of the tf.cond that guards the update:
 
     Assign(v, Mul(v, b))   Assign(v, Mul(v, b))     becomes     the second Mul waits for the first Assign
 
 A session runs each product just before its assignment, and so multiplies twice unless its threads meet. A compiled step
-would read v once, at its beginning, and lose an update every time.
+would read v once, at its beginning, and lose an update every time. Where a session loses one every time as well, since
+both read v before either is written, both stay as they are:
+
+    a:Square(v)  Assign(v, a + 1)  Assign(v, a + 2)         the read is the same node, or one that is merged with it
+    Assign(v, v + Sum(MatMul(..)))  Assign(v, v + Sum(MatMul(..))), v a resource variable       it is read long before
+
+A reference may be read later than edges say: Grappler makes (v + 1) + x, where x takes long, (1 + x) + v.
 """
 
 from __future__ import annotations
 
 import collections
-from typing import Any
+from typing import Any, Collection, NamedTuple
 
-from npu_shim.rewriter.analysis import branches, order
+from npu_shim.rewriter.analysis import branches, calls, order, writes
 from npu_shim.rewriter.analysis.frames import frames
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.rewriter.graph.walks import behind
-from npu_shim.rewriter.ir.graph import Node, Value
-from npu_shim.rewriter.ir.module import Module
-from npu_shim.xla.passes.resources.late_reads import VARIABLES
+from npu_shim.rewriter.graph.walks import behind, reached
+from npu_shim.rewriter.ir.graph import Graph, Node, Value
+from npu_shim.rewriter.ir.module import Function, Module
+from npu_shim.xla.passes.control_flow.if_conversion import COSTLY
+from npu_shim.xla.passes.resources.late_reads import ASKS, MEMORY, PASSES_ON, VARIABLES
 
 ASSIGNS = frozenset(["Assign", "AssignVariableOp"])
-HANDS_ON = ("Identity", "RefIdentity", "Switch", "RefSwitch")
-READ = "ReadVariableOp"
+HANDS_ON = frozenset([*PASSES_ON, *MEMORY])  # on the way back from who takes a variable
+MOVED = frozenset(
+    ["Add", "AddV2", "AddN", "Sub", "Mul", "RealDiv", "Neg"]
+)  # for what Grappler computes in another order
+READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
+
+
+class Update(NamedTuple):
+    """A node that writes to a variable.
+
+    Attributes:
+        node: it.
+        reads: what reads the variable for the value that it sets it to; none for one that adds, or sets it to others.
+        chain: what is between these and it, both included.
+    """
+
+    node: Node
+    reads: tuple[Node, ...]
+    chain: frozenset[Node]
+
+    @property
+    def begins(self) -> tuple[Node, ...]:
+        """What must not run between another update's reads and its end: its reads, else itself."""
+        return self.reads or (self.node,)
 
 
 def sequence(module: Module, context: Any = None) -> None:
     """Has each such update of a variable follow the one before it, in the order of the graph.
 
     Args:
-        module: a step's, with v1 control flow.
+        module: a step's, with v1 control flow and the script's own reads.
         context: not used.
 
     Raises:
-        PlanError: one is in a conditional or a loop, which this does not order; the error names both.
+        PlanError: one is in a conditional or a loop that the other is not in; the error names both.
     """
-    updates = collections.defaultdict(list)
-    for node in module.graph:
-        variable = _updated(node)
-        if variable is not None:
-            updates[variable].append(node)
-    several = {variable: nodes for variable, nodes in updates.items() if len(nodes) > 1}
-    if several:
-        inside, loops = branches.branches(module.graph), frames(module.graph)
-        for variable, nodes in several.items():
-            for first, second in zip(nodes, nodes[1:]):
-                _order(variable, first, second, inside, loops)
+    for graph in module.graphs_with(ASSIGNS.__contains__):
+        several = {variable: updates for variable, updates in _updates(graph).items() if len(updates) > 1}
+        if several:
+            _sequence(graph, several)
 
 
-def _updated(node: Node) -> Node | None:
-    """The variable that a node sets to what an op makes of its value; None for another node."""
-    if node.op not in ASSIGNS:
-        return None
-    variable: Node = behind(node.inputs[0], HANDS_ON).node
-    reads = any(_read(value) is variable for value in node.inputs[1].node.inputs)
-    return variable if reads and variable.op in (*VARIABLES, "VarHandleOp") else None
+def _sequence(graph: Graph, several: dict[Node, list[Update]]) -> None:
+    precedence = _Precedence(graph, {node for ups in several.values() for up in ups for node in (up.node, *up.begins)})
+    for variable, updates in several.items():
+        for number, second in enumerate(updates):
+            for first in updates[:number][::-1]:
+                if first.reads or second.reads:
+                    _order(variable, first, second, precedence)
 
 
-def _read(value: Value) -> Node:
-    """The variable whose value a tensor is, or the node that computes it."""
+def _updates(graph: Graph) -> dict[Node, list[Update]]:
+    """Variable -> what writes to it, of those that are set to something made of their own value."""
+    set_to = collections.defaultdict(list)
+    for node in graph:
+        if node.op in ASSIGNS:
+            variable = _variable(node.inputs[0])
+            if variable is not None:
+                set_to[variable].append(node)
+    updates = {}
+    for variable, nodes in set_to.items():
+        writers = _writers(variable)
+        if len(writers) > 1:
+            own = [_own(node, variable) if node in nodes else Update(node, (), frozenset()) for node in writers]
+            updates[variable] = own if any(update.reads for update in own) else []
+    return updates
+
+
+def _variable(value: Value) -> Node | None:
+    """The variable that a tensor is, or whose memory or handle it is; None for another one."""
     node: Node = behind(value, HANDS_ON).node
-    return behind(node.inputs[0], HANDS_ON).node if node.op == READ else node
+    is_argument = isinstance(node.graph, Function) and node in node.graph.arguments
+    return node if is_argument or node.op in (*VARIABLES, "VarHandleOp") else None
 
 
-def _order(variable: Node, first: Node, second: Node, inside: Any, loops: Any) -> None:
-    """Has an update wait for another one, unless one of them follows the other, or excludes it."""
-    makes = second.inputs[1].node
-    if _excludes(inside.get(first, frozenset()), inside.get(second, frozenset())):
+def _writers(variable: Node) -> list[Node]:
+    """What writes to a variable, in the order of the graph."""
+    is_handle = variable.op not in VARIABLES
+    passes_on = writes.PASSES_ON if is_handle else PASSES_ON
+    found = set()
+    for node in reached([variable], lambda node: node.users() if node is variable or node.op in passes_on else ()):
+        sources = [value.node for value in node.inputs if value.node is variable or value.node.op in passes_on]
+        if is_handle:
+            is_writer = any(writes.writes(node, source) for source in sources)
+        else:
+            is_writer = bool(sources) and node.op not in (*PASSES_ON, *ASKS) and _takes_references(node)
+        if is_writer:
+            found.add(node)
+    return [node for node in variable.graph if node in found]
+
+
+def _takes_references(node: Node) -> bool:
+    definition = node.graph.module.definition(node.op)
+    return definition is not None and any(argument.is_ref for argument in definition.inputs)
+
+
+def _own(node: Node, variable: Node) -> Update:
+    """The Update that an assignment is. A product does not belong to its chain: what it makes is no value of v."""
+    chain = list(reached([node.inputs[1].node], lambda node: () if _is_heavy(node) else [v.node for v in node.inputs]))
+    return Update(node, tuple(taken for taken in chain if _reads(taken, variable)), frozenset([*chain, node]))
+
+
+def _reads(node: Node, variable: Node) -> bool:
+    """Whether a node reads a variable: a reference's memory is read by who computes with it."""
+    if variable.op not in VARIABLES:
+        return node.op in READS and _variable(node.inputs[0]) is variable
+    return node.op not in HANDS_ON and any(_variable(value) is variable for value in node.inputs)
+
+
+def _is_heavy(node: Node) -> bool:
+    return any(part in node.op for part in COSTLY) or bool(calls.functions(node))
+
+
+class _Precedence:
+    """Which of some nodes run before which, as edges say it; and before which products."""
+
+    def __init__(self, graph: Graph, nodes: Collection[Node]) -> None:
+        self.inside, self.frames = branches.branches(graph), frames(graph)
+        self._own: dict[Node, int] = {}
+        for node in graph:
+            if node in nodes or _is_heavy(node):
+                self._own[node] = 1 << len(self._own)
+        self._heavy = sum(bit for node, bit in self._own.items() if _is_heavy(node))
+        before: dict[Node, int] = {}
+        for node in order.topological(graph):
+            before[node] = 0
+            for source in node.sources():
+                before[node] |= before.get(source, 0) | self._own.get(source, 0)
+        self._before = {node: before.get(node, 0) for node in self._own}
+        self.keys = {node: _key(node) for node in nodes}  # as a session has them: it knows no edges that are added here
+
+    def is_before(self, first: Node, second: Node) -> bool:
+        """Whether a node waits for another one."""
+        return bool(self._own[first] & self._before[second])
+
+    def surely(self, first: Node, second: Node) -> bool:
+        """Whether a session runs one node before another: this waits for it, or for products, and the one for none."""
+        if self.is_before(first, second):
+            return True
+        if first.op in MOVED and any(user.op in MOVED for user in first.users()):
+            return False
+        awaited, others = (self._before[node] & self._heavy for node in (first, second))
+        return not awaited & ~others and bool(others & ~awaited)
+
+    def add(self, first: Node, second: Node) -> None:
+        """Records that a node waits for another one."""
+        more = self._before[first] | self._own[first]
+        for node in self._before:
+            if node is second or self.is_before(second, node):
+                self._before[node] |= more
+
+    def can_wait(self, second: Node, first: Node) -> bool:
+        """Whether a node can be given an edge to another one: it runs in no iteration and branch without it."""
+        there, needed = (self.inside.get(node, frozenset()) for node in (second, first))
+        in_reach = needed <= there and self.frames.get(first) == self.frames.get(second)
+        return in_reach and not self.is_before(second, first)
+
+
+def _order(variable: Node, first: Update, second: Update, precedence: _Precedence) -> None:
+    """Has an update wait for another one, unless one of them follows the other, excludes it, or surely overlaps it."""
+    if _excludes(*(precedence.inside.get(update.node, frozenset()) for update in (first, second))):
         return
-    if makes in order.descendants([first]) or first.inputs[1].node in order.descendants([second]):
+    ways = [(first, second, _open(first, second, precedence)), (second, first, _open(second, first, precedence))]
+    for earlier, _, begins in ways:
+        if begins and all(precedence.is_before(earlier.node, node) for node in begins):
+            return
+    if not any(begins for *_, begins in ways):
         return
-    is_open = any(inside.get(node) or loops.get(node) for node in (first, second))
-    if is_open or first in order.descendants([makes]):
-        raise PlanError(
-            "variable '%s' is set from its own value by '%s' and by '%s', in no order, and one of them is in a "
-            "conditional or a loop: run them one after another, or the step in a session"
-            % (variable.name, first.name, second.name)
-        )
-    makes.set_controls([*makes.controls, first])
-    for number, value in enumerate(makes.inputs):
-        read = behind(value).node
-        if read.op == READ and _read(value) is variable:  # a reference is read when its consumer runs
-            name, attrs = makes.graph.free_name(read.name + "/again"), dict(read.attrs.items())
-            again = makes.graph.add(name, READ, read.inputs, [*read.controls, first], attrs, read.device, before=makes)
-            makes.set_input(number, again.value)
+    for earlier, later, begins in ways:
+        if begins and all(precedence.can_wait(node, earlier.node) for node in begins):
+            for node in begins:
+                _wait(variable, node, earlier.node, later)
+                precedence.add(earlier.node, node)
+            return
+    raise PlanError(
+        "variable '%s' is set from its own value by '%s' and by '%s', in no order, and one of them is in a "
+        "conditional or a loop: run them one after another, or the step in a session"
+        % (variable.name, *sorted([first.node.name, second.node.name]))
+    )
+
+
+def _open(earlier: Update, later: Update, precedence: _Precedence) -> list[Node]:
+    """Where a later update begins, as far as that is not certainly before an earlier one ends."""
+    merged = {precedence.keys[node] for node in earlier.reads}
+    open_ones = [node for node in later.begins if not precedence.surely(node, earlier.node)]
+    return [node for node in open_ones if precedence.keys[node] not in merged]
+
+
+def _key(node: Node) -> Any:
+    """Equal for nodes that a session merges, since they make the same of the same."""
+    if node.op in READS or node.op in ASSIGNS:
+        return node
+    return node.op, tuple(map(_content, node.inputs)), node.controls
+
+
+def _content(value: Value) -> Any:
+    constant = value.node.attrs["value"] if value.node.op == "Const" else None
+    return value if constant is None else (constant.dtype, constant.dims, constant.numbers())
+
+
+def _wait(variable: Node, node: Node, first: Node, later: Update) -> None:
+    """Has what begins an update wait for another one; who reads the variable for something else too does not wait."""
+    others = [user for user in node.users() if user not in later.chain]
+    if node.op not in READS or not others:
+        node.set_controls([*node.controls, first])
+        return
+    graph, attrs = node.graph, dict(node.attrs.items())
+    name, controls = graph.free_name(node.name + "/again"), [*node.controls, first]
+    again = graph.add(name, node.op, node.inputs, controls, attrs, node.device, before=node)
+    node.value.replace_by(again.value, [user for user in node.users() if user in later.chain])
 
 
 def _excludes(one: Any, other: Any) -> bool:

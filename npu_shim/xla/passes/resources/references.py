@@ -19,6 +19,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.attributes import DType, encode
@@ -59,6 +60,7 @@ def to_resources(module: Module, context: Any = None) -> None:
         for change in _Conversion(module.graph).changes():
             change()
         _enter_once(module.graph)
+        _switch_once(module.graph)
 
 
 class _Conversion:
@@ -300,6 +302,16 @@ def _handle_node(node: Node) -> Any:
         encode(node.attrs.get(attr), handle.attr[attr])
     handle.attr["shared_name"].s = node.attrs.get("shared_name") or tf.compat.as_bytes(node.name)
     return handle
+
+
+def _switch_once(graph: Graph) -> None:
+    """Makes each handle enter a branch once: of two, a read by the one would not see a write to the other."""
+    switched: dict[Any, Node] = {}
+    for node in order.topological(graph):
+        if node.op == "Switch" and node.attrs[TYPE] == RESOURCE:
+            first = switched.setdefault((*node.inputs, node.controls), node)
+            for value in node.outputs() if first is not node else ():
+                value.replace_by(first.output(value.index), list(value.users))
 
 
 def _enter_once(graph: Graph) -> None:
