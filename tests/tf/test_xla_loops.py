@@ -146,7 +146,7 @@ def test_steps_and_limits_are_counted_as_tensorflow_counts_them(op, adds, dtype)
     starts, steps, limits = pairs_of(np.dtype(dtype))
     sign = -1 if op.startswith("Greater") else 1
     numbers = sign * starts, steps, sign * limits
-    told = [trip_counts.iterations(op, adds, *each) for each in zip(*numbers)]
+    told = [trip_counts.iterations(op, adds, *row) for row in zip(*numbers)]
     told = np.array([-1 if count is None else count for count in told])
     runs = counted_by_tensorflow(COMPARES[op], ADDS[adds], *numbers)
     assert (told > 1).sum() > len(told) // 6

@@ -109,7 +109,7 @@ def _writers(variable: Node) -> list[Node]:
     """What writes to a variable, in the order of the graph."""
     is_handle = variable.op not in VARIABLES
     passes_on = writes.PASSES_ON if is_handle else PASSES_ON
-    found = set()
+    writing = set()
     for node in reached([variable], lambda node: node.users() if node is variable or node.op in passes_on else ()):
         sources = [value.node for value in node.inputs if value.node is variable or value.node.op in passes_on]
         if is_handle:
@@ -117,8 +117,8 @@ def _writers(variable: Node) -> list[Node]:
         else:
             is_writer = bool(sources) and node.op not in (*PASSES_ON, *ASKS) and _takes_references(node)
         if is_writer:
-            found.add(node)
-    return [node for node in variable.graph if node in found]
+            writing.add(node)
+    return [node for node in variable.graph if node in writing]
 
 
 def _takes_references(node: Node) -> bool:
