@@ -21,7 +21,9 @@ from tree import HELPERS
 TOLERANCE = "TF115_TOLERANCE"  # in the environment: `--option TF115_TOLERANCE=0.005`, for low precision
 MANAGERS = "TF115_MANAGERS"  # likewise, npu_bridge: its loss-scale managers and optimizer stand in for contrib's
 GPU = "TF115_GPU"  # likewise, pretended: Grappler's tests of mixed precision run on CPUs, where our rewriter lowers too
+# packages of helpers; those of 1.15.5's wheel count only where TensorFlow is another
 PACKAGES = ("tensorflow.contrib.graph_editor.tests",)
+NO_MORE = tuple("tensorflow.contrib.testing" + inner for inner in ("", ".python", ".python.framework"))
 # what unittest dropped in Python 3.12
 UNITTEST = {
     "assertEquals": "assertEqual", "assertNotEquals": "assertNotEqual", "assertAlmostEquals": "assertAlmostEqual",
@@ -42,9 +44,14 @@ MOVED = {
 }  # fmt: skip
 
 
-def install(folder):
-    """Gives the files `portpicker`, and the helpers that lie in `folder`, the tree."""
-    sys.meta_path.insert(0, _Helpers(folder))
+def install(folder, original):
+    """Gives the files `portpicker`, and the helpers that lie in `folder`, the tree.
+
+    Args:
+        folder: path of the tree.
+        original: whether this is 1.15.5; under npu-shim TensorFlow says so too.
+    """
+    sys.meta_path.insert(0, _Helpers(folder, original))
     if importlib.util.find_spec("portpicker") is None:
         module = types.ModuleType("portpicker")
         module.pick_unused_port = pick_unused_port
@@ -65,10 +72,31 @@ def install(folder):
     if os.environ.get(GPU):
         _pretend_a_gpu()
     keras = next((name for name in KERAS if _is_there(name)), None)
-    if keras is not None and not sys.modules["tensorflow"].__version__.startswith("1."):
-        utils = importlib.import_module(keras)
-        utils.should_run_tf_function = getattr(utils, "should_run_tf_function", lambda: True)
+    if keras is not None and not original:
+        for name in (keras, "tensorflow.python.keras.testing_utils"):  # by the paths of today and of 1.15
+            utils = importlib.import_module(name)
+            utils.should_run_tf_function = getattr(utils, "should_run_tf_function", lambda: True)
         _loop_both_ways()
+        sys.modules["tensorflow.python.eager.execution_callbacks"] = _execution_callbacks()
+
+
+def _execution_callbacks():
+    """1.15's module that looks at what eager ops give, by tf.debugging, which took its place."""
+    import tensorflow as tf
+
+    @contextlib.contextmanager
+    def errstate(inf_or_nan=None):
+        if inf_or_nan is not None:
+            tf.debugging.enable_check_numerics()
+        try:
+            yield
+        finally:
+            tf.debugging.disable_check_numerics()
+
+    module = types.ModuleType("tensorflow.python.eager.execution_callbacks")
+    module.ExecutionCallback = types.SimpleNamespace(RAISE="raise")
+    module.errstate = errstate
+    return module
 
 
 def _pretend_a_gpu():
@@ -139,13 +167,14 @@ def _always_reset(decorate):
 
 
 class _Helpers(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def __init__(self, folder):
+    def __init__(self, folder, original):
+        self._original = original
         self._files = {path[:-3].replace("/", "."): os.path.join(folder, path) for path in HELPERS}
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname in MOVED and not sys.modules["tensorflow"].__version__.startswith("1."):
+        if fullname in MOVED and not self._original:
             return importlib.machinery.ModuleSpec(fullname, self)
-        if fullname in PACKAGES:
+        if fullname in PACKAGES or (fullname in NO_MORE and not self._original):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         file = self._files.get(fullname)
         return file and importlib.util.spec_from_file_location(fullname, file)

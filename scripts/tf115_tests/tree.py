@@ -21,6 +21,8 @@ HELPERS = (
     "tensorflow/contrib/graph_editor/tests/match.py",
     "tensorflow/contrib/predictor/testing_common.py",
     "tensorflow/contrib/slim/python/slim/data/test_utils.py",
+    "tensorflow/contrib/testing/python/framework/fake_summary_writer.py",
+    "tensorflow/contrib/testing/python/framework/util_test.py",
     "tensorflow/python/ops/image_grad_test_base.py",
     "tensorflow/python/ops/matmul_benchmark.py",
 )
