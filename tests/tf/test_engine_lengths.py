@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.engine import sessions as engine
+from npu_shim.engine.runtime import loading, runs
 from npu_shim.options import engine as options
 from npu_shim.xla.passes.shapes import static_shapes
 
@@ -321,3 +322,13 @@ def test_a_variable_s_handle_is_no_value(caplog):  # of a number of classes that
     logging.getLogger("npu_shim").propagate = True
     assert run("pjrt") == run("session") == [1, 1, 2]
     assert "TypeError" not in caplog.text
+
+
+def test_shapes_that_never_return_are_not_remembered_for_ever(monkeypatch):
+    monkeypatch.setattr(loading, "AT_FIRST_SIGHT", 0)
+    monkeypatch.setattr(loading, "SEEN", 3)
+    known = runs.Known("a run")
+    for length in range(10):
+        assert loading._waits(known, (0, (length,)))
+        assert not loading._waits(known, (0, (length,)))  # it comes again
+        assert len(known.seen) <= 3

@@ -23,6 +23,7 @@ from npu_shim.xla.passes.legalize.site import NotConstant
 
 LOG = logging.getLogger("npu_shim")
 AT_FIRST_SIGHT = 4  # sets of shapes that a step is compiled for as they come; others are when they come again
+SEEN = 10_000  # sets that are remembered until they come again; where all vary, they begin anew
 LONG = 5.0  # seconds of compiling after which a line says what the wait is for
 
 
@@ -133,6 +134,8 @@ def _waits(known: Known, key: Any) -> bool:
     """Whether a step's shapes and sizes, seen for the first time, run in the session: most that vary never return."""
     if key in known.seen or sum(other[0] == key[0] for other in known.programs) < AT_FIRST_SIGHT:
         return False
+    if len(known.seen) >= SEEN:
+        known.seen.clear()
     known.seen.add(key)
     return True
 
