@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -143,6 +144,13 @@ def a_name_that_never_was_is_an_error_with_the_nearest():
             assert ON_1 or "did you mean" in str(reason), reason
         else:
             raise AssertionError(statement)
+
+
+@check
+def modules_of_contrib_can_be_looked_for():
+    for name in ("tensorflow.contrib", "tensorflow.contrib.rnn", "tensorflow.contrib.layers.python.layers.layers"):
+        importlib.import_module(name)
+        assert importlib.util.find_spec(name) is not None
 
 
 @check
@@ -654,6 +662,33 @@ def keras_optimizers_of_1_15_train():
         model.compile(SGD(lr=0.05, momentum=0.9), "mse")
         history = model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0, epochs=3).history["loss"]
         assert history[-1] < history[0]
+
+
+@check
+def a_keras_optimizer_takes_the_loss_scale_of_1_15():
+    from tensorflow.keras.mixed_precision.experimental import LossScaleOptimizer
+    from tensorflow.python.keras.mixed_precision.experimental import loss_scale_optimizer
+
+    assert LossScaleOptimizer is loss_scale_optimizer.LossScaleOptimizer
+    assert LossScaleOptimizer is tf.keras.mixed_precision.experimental.LossScaleOptimizer
+    inputs = np.random.RandomState(0).rand(8, 3).astype("f")
+    moving = lambda: tf.train.experimental.DynamicLossScale(2.0**12, increment_period=2)  # noqa: E731
+    kinds = {None: None, "dynamic": 2.0**15, 128.0: 128.0, 64: 64.0, moving: 2.0**13}  # and the scale after 3 steps
+    weights = []
+    for kind, last in kinds.items():
+        with tf.Graph().as_default(), tf.Session().as_default():
+            optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.5)
+            if kind:
+                optimizer = LossScaleOptimizer(optimizer, loss_scale=kind() if callable(kind) else kind)
+            layer = tf.keras.layers.Dense(2, input_shape=(3,), kernel_initializer="ones")
+            model = tf.keras.Sequential([layer])
+            model.compile(optimizer, "mse")
+            model.fit(inputs, inputs[:, :2], batch_size=8, epochs=3, verbose=0)
+            weights.append(layer.get_weights()[0])
+            assert not kind or tf.keras.backend.get_value(optimizer.loss_scale()) == last
+    for trained in weights[1:]:
+        np.testing.assert_allclose(trained, weights[0], rtol=1e-6)
+    assert abs(weights[0] - 1.0).max() > 0.01
 
 
 @check

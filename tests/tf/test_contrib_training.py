@@ -61,7 +61,7 @@ def test_hparams():
 
 @estimator_needed
 def test_tpu_estimator_runs_as_a_plain_one(tmp_path):
-    tpu = contrib.tpu
+    tpu, summary = contrib.tpu, contrib.summary
 
     def model_fn(features, labels, mode, params):
         assert params["batch_size"] == 4
@@ -76,9 +76,15 @@ def test_tpu_estimator_runs_as_a_plain_one(tmp_path):
         def scaffold():
             return tf.train.Scaffold()
 
+        def host_call(step, loss):
+            with summary.create_file_writer(str(tmp_path / "host")).as_default(), summary.always_record_summaries():
+                summary.scalar("host loss", tf.reduce_mean(loss), step=tf.reduce_min(step))
+            return summary.all_summary_ops()
+
+        on_host = [tf.reshape(value, [1]) for value in (tf.train.get_global_step(), loss)]
         return tpu.TPUEstimatorSpec(
             mode, loss=loss, train_op=optimizer.minimize(loss, tf.train.get_global_step()),
-            eval_metrics=(metrics, [labels, prediction]), scaffold_fn=scaffold,
+            eval_metrics=(metrics, [labels, prediction]), scaffold_fn=scaffold, host_call=(host_call, on_host),
         )  # fmt: skip
 
     def input_fn(params):
@@ -93,6 +99,19 @@ def test_tpu_estimator_runs_as_a_plain_one(tmp_path):
     result = estimator.evaluate(input_fn, steps=2)
     assert result["global_step"] == 20
     assert result["mse"] < 0.1
+    values = scalars(tmp_path / "host")["host loss"]
+    assert len(values) == 20 + 2  # of the evaluation, too
+    assert values[19][1] < values[0][1]
+
+
+def scalars(folder):
+    """{tag: [(step, value)]} of the event files of a folder, in the order in which they were begun."""
+    events: dict[str, list[tuple[int, float]]] = {}
+    for file in sorted(folder.iterdir()):
+        for event in tf.train.summary_iterator(str(file)):
+            for value in event.summary.value:
+                events.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return events
 
 
 def test_summaries_are_written_when_recording_is_on(tmp_path):
@@ -112,12 +131,7 @@ def test_summaries_are_written_when_recording_is_on(tmp_path):
                 session.run(summary.all_summary_ops())
                 session.run(tf.assign_add(step, 1))
             session.run(writer.close())
-    (file,) = tmp_path.iterdir()
-    summaries = {}
-    for event in tf.train.summary_iterator(str(file)):
-        for value in event.summary.value:
-            summaries.setdefault(value.tag, []).append((event.step, value.simple_value))
-    assert summaries == {"loss": [(i, 2.5) for i in range(4)], "even": [(0, 0.0), (2, 2.0)]}
+    assert scalars(tmp_path) == {"loss": [(i, 2.5) for i in range(4)], "even": [(0, 0.0), (2, 2.0)]}
 
 
 def test_images():

@@ -265,6 +265,22 @@ class TestNames:
         with pytest.raises(AttributeError, match="elastic is not here"):
             importlib.import_module(name).elastic  # noqa: B018
 
+    @pytest.mark.parametrize("name", sorted(horovod.FACES))
+    def test_each_module_is_imported_in_each_form(self, name):
+        above, _, last = name.rpartition(".")
+        face = importlib.import_module(horovod.FACES[name])
+        shown = next(key for key, value in vars(face).items() if isinstance(value, type))
+        for form in (
+            "import %s; got = %s.%s" % (name, name, shown), "import %s as m; got = m.%s" % (name, shown),
+            "from %s import %s as m; got = m.%s" % (above, last, shown), "from %s import %s as got" % (name, shown),
+            "from %s import *; got = %s" % (name, shown),
+        ):  # fmt: skip
+            names = {}
+            exec(form, names)
+            assert names["got"] is getattr(face, shown), form
+            for module in [module for module in sys.modules if module.partition(".")[0] == horovod.ROOT]:
+                del sys.modules[module]
+
     def test_before_init(self):
         hvd = importlib.import_module("horovod.tensorflow")
         hvd.shutdown()

@@ -24,6 +24,8 @@ FACES = {
     "horovod.tensorflow.keras": "npu_shim.bridge.horovod.keras",
     "horovod.tensorflow.keras.callbacks": "npu_shim.bridge.horovod.callbacks",
     "horovod.tensorflow.compression": "npu_shim.bridge.horovod.compression",
+    "horovod.tensorflow.functions": "npu_shim.bridge.horovod.tensorflow",
+    "horovod.tensorflow.mpi_ops": "npu_shim.bridge.horovod.tensorflow",
 }
 REFUSED = {
     "elastic": "a job here has as many workers from beginning to end",
@@ -56,9 +58,10 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module = types.ModuleType(spec.name)
         if spec.name in FACES:
             face = importlib.import_module(FACES[spec.name])
-            vars(module).update({name: value for name, value in vars(face).items() if not name.startswith("__")})
-            module.__doc__ = face.__doc__
-            vars(module)["__getattr__"] = vars(face).get("__getattr__")
+            shown = {name: value for name, value in vars(face).items() if not name.startswith("__")}
+            if hasattr(face, "__getattr__"):
+                shown["__getattr__"] = face.__getattr__
+            vars(module).update(shown, __doc__=face.__doc__)
         return module
 
     def exec_module(self, module: Any) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-OPS = "npu_shim_summary_ops"
-INITIALIZERS = "npu_shim_summary_writer_initializers"
+# TensorFlow's own collections: TPUEstimator opens the files of the one, tf.cond and tf.while_loop move ops of the other
+OPS, INITIALIZERS = "_SUMMARY_V2", "_SUMMARY_WRITER_V2"
 _writers = []
 _recording = [False]
 

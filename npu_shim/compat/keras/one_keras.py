@@ -48,6 +48,8 @@ _PARTS = {
     "preprocessing": ("image", "sequence", "text"),
 }
 
+_LOST_MODULES = ("mixed_precision.experimental",)  # modules of tf.keras that are gone
+
 # what TensorFlow's lazy loaders import `keras` for, each when it is first asked
 _LAZY = ("tf.keras.layers", "tf.layers.Dense", "tf.nn.rnn_cell.RNNCell", "tf.compat.v2.keras.layers")
 
@@ -72,9 +74,10 @@ def install() -> None:
 
 
 def _parts() -> dict[str, str]:
-    """{module of a package of `_PARTS`: where it is}."""
+    """{module of a package of `_PARTS`, or of tf.keras as it was: where it is}."""
     modules = {name: [name, *(name + "." + last for last in lasts)] for name, lasts in _PARTS.items()}
-    return {"keras_" + path: "tensorflow.python.keras." + path for paths in modules.values() for path in paths}
+    parts = {"keras_" + path: "tensorflow.python.keras." + path for paths in modules.values() for path in paths}
+    return {**parts, **{"tensorflow.keras." + path: "tensorflow.python.keras." + path for path in _LOST_MODULES}}
 
 
 def make_room() -> None:
@@ -87,7 +90,7 @@ def make_room() -> None:
 def _lost_names() -> dict[str, dict[str, str]]:
     """{module of tf.keras: {name that is gone: its path below the root}}, of all rows of the table that are names."""
     lost: dict[str, dict[str, str]] = {}
-    for path in ("mixed_precision.experimental", *names.table()["keras_names"]):
+    for path in (*_LOST_MODULES, *names.table()["keras_names"]):
         above, _, name = path.rpartition(".")
         module = _full("api." + above if above else "api")
         if exports.file_of(module):

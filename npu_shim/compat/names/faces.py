@@ -6,6 +6,8 @@ A module of tf.contrib costs nothing until a name of it is used.
 from __future__ import annotations
 
 import importlib
+import importlib.abc
+import importlib.machinery
 import sys
 import types
 from typing import Any
@@ -14,12 +16,23 @@ from npu_shim.compat import callers
 from npu_shim.compat.names import moved, names
 
 
+class _Loader(importlib.abc.Loader):
+    """Gives the import system, which asks a module in sys.modules for its spec, the face that is there."""
+
+    def create_module(self, spec: Any) -> Any:
+        return sys.modules.get(spec.name)
+
+    def exec_module(self, module: Any) -> None:
+        pass
+
+
 class Face(types.ModuleType):
     """One module of tf.contrib; a name is looked up in the table when it is used."""
 
     def __init__(self, path: str) -> None:
         super().__init__(names.CONTRIB + (path and "." + path))
         self.__path__ = []  # its modules can be imported by name
+        self.__spec__ = importlib.machinery.ModuleSpec(self.__name__, _Loader(), is_package=True)
         self.__dict__["_path"] = path
 
     def __getattr__(self, name: str) -> Any:
