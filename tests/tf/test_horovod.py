@@ -22,7 +22,8 @@ mine = slice(hvd.rank(), None, hvd.size())
 x, y = tf.placeholder(tf.float32, [None, 6]), tf.placeholder(tf.float32, [None, 3])
 i = tf.placeholder(tf.int32, [None])
 for name, options in {
-    "plain": {}, "dense": {"sparse_as_dense": True}, "fp16": {"compression": hvd.Compression.fp16},
+    "plain": {}, "dense": {"sparse_as_dense": True}, "passes": {"backward_passes_per_step": 2},
+    "fp16": {"compression": hvd.Compression.fp16},
 }.items():
     with tf.variable_scope(name, initializer=tf.random_uniform_initializer(-1, 1, seed=1 + hvd.rank())):
         rows, w = tf.get_variable("rows", [5, 6]), tf.get_variable("w", [6, 3])
@@ -178,7 +179,7 @@ def test_two_ranks_have_the_weights_of_one_process(seen):
     for one in both:
         flat = [tf.nest.flatten(weights) for weights in one["weights"]]
         for number, (weights, wanted) in enumerate(zip(flat, alone["weights"])):
-            low = number >= 4  # gradients that travelled in float16, four steps of momentum 0.9
+            low = number >= 6  # gradients that travelled in float16, four steps of momentum 0.9
             assert weights == pytest.approx(tf.nest.flatten(wanted), abs=2.0**-10 if low else 2.0**-21)
     assert both[0]["weights"] == both[1]["weights"]
 
@@ -288,7 +289,7 @@ class TestNames:
             hvd.rank()
 
     @pytest.mark.parametrize(("options", "words"), [
-        ({"backward_passes_per_step": 4}, "AccumulatingOptimizer"),
+        ({"backward_passes_per_step": 0}, "every=0 is not accepted, expected a whole number of at least 1"),
         ({"op": "adasum"}, "hvd.Adasum is not here"),
         ({"op": "average"}, "op is 'average', expected hvd.Average"),
         ({"op": "sum", "gradient_predivide_factor": 2.0}, "gradient_predivide_factor not supported with op != Average"),
@@ -297,6 +298,31 @@ class TestNames:
         hvd = importlib.import_module("horovod.tensorflow")
         with pytest.raises(ValueError, match=words):
             hvd.DistributedOptimizer(tf.train.GradientDescentOptimizer(0.1), **options)
+
+    @pytest.mark.parametrize(("average", "moved"), [(False, 4.0), (True, 1.0)])
+    def test_several_backward_passes_apply_the_sum_of_their_gradients(self, average, moved):
+        hvd = importlib.import_module("horovod.tensorflow")
+        hvd.init()
+        with tf.Graph().as_default(), tf.Session() as session:
+            x = tf.placeholder(tf.float32, [])
+            dense, rows = tf.get_variable("dense", initializer=0.0), tf.get_variable("rows", initializer=[0.0, 0.0])
+            loss = x * (dense + tf.gather(rows, 1))
+            options = {"backward_passes_per_step": 4, "average_aggregated_gradients": average}
+            step = tf.train.create_global_step()
+            train = hvd.DistributedOptimizer(tf.train.GradientDescentOptimizer(0.5), **options).minimize(loss, step)
+            session.run(tf.global_variables_initializer())
+            told = []
+            for value in (1.0, 0.0, 1.0, 2.0, 5.0):
+                session.run(train, {x: value})
+                told.append(session.run([dense, rows, step]))
+        for at, (one, both, count) in enumerate(told):
+            wanted = -0.5 * moved if at >= 3 else 0.0
+            assert (one, both.tolist(), count) == (wanted, [0.0, wanted], int(at >= 3))
+
+    def test_several_backward_passes_of_a_keras_optimizer(self):
+        hvd = importlib.import_module("horovod.tensorflow")
+        with pytest.raises(ValueError, match="backward_passes_per_step is 4, expected 1 for a Keras optimizer"):
+            hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), backward_passes_per_step=4)
 
     def test_an_optimizer_of_another_kind(self):
         hvd = importlib.import_module("horovod.tensorflow")

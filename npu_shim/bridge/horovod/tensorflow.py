@@ -14,6 +14,7 @@ from npu_shim.bridge.horovod.compression import Compression
 from npu_shim.bridge.horovod.job import *
 from npu_shim.distributed.collectives import gradients, hccl, slices
 from npu_shim.distributed.job import ranks
+from npu_shim.loss_scale.optimizers.accumulate import AccumulatingOptimizer
 from npu_shim.rewriter.errors import ConfigError
 
 Average, Sum, Adasum, Min, Max, Product = "mean", "sum", "adasum", "min", "max", "prod"
@@ -154,29 +155,31 @@ def DistributedOptimizer(
         device_sparse: accepted.
         compression: one of Compression.
         sparse_as_dense: whether IndexedSlices travel as dense tensors.
-        backward_passes_per_step: 1.
+        backward_passes_per_step: int; that many steps gather gradients, and the last applies their sum. Gradients
+            are exchanged in each. 1 for a Keras optimizer.
         op: Average or Sum.
         gradient_predivide_factor: float, accepted with Average: it divides before the sum and multiplies behind it, so
             the mean is the same.
-        average_aggregated_gradients: accepted; it is about several backward passes.
+        average_aggregated_gradients: bool; several backward passes then apply the mean of their gradients.
         **others: arguments of other releases, accepted.
 
     Raises:
-        ConfigError: several backward passes, or Adasum.
+        ConfigError: Adasum, several backward passes of a Keras optimizer, or a number of them that is none.
         ValueError: gradient_predivide_factor with Sum, or another optimizer.
     """
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
+    reduced = Reduced(compression, sparse_as_dense, _reduction(None, op))
+    if isinstance(optimizer, tf.train.Optimizer):
+        distributed = _DistributedOptimizer(optimizer, name, use_locking, reduced)
+        if backward_passes_per_step == 1:
+            return distributed
+        return AccumulatingOptimizer(distributed, backward_passes_per_step, average=average_aggregated_gradients)
     if backward_passes_per_step != 1:
         raise ConfigError(
-            "hvd.DistributedOptimizer: backward_passes_per_step is %r, expected 1: gather gradients with "
-            "npu_shim.loss_scale.AccumulatingOptimizer(hvd.DistributedOptimizer(...), %r)"
-            % (backward_passes_per_step, backward_passes_per_step)
+            "hvd.DistributedOptimizer: backward_passes_per_step is %r, expected 1 for a Keras optimizer: optimizers of "
+            "tf.train gather gradients" % backward_passes_per_step
         )
-    reduction = _reduction(None, op)
-    reduced = Reduced(compression, sparse_as_dense, reduction)
-    if isinstance(optimizer, tf.train.Optimizer):
-        return _DistributedOptimizer(optimizer, name, use_locking, reduced)
     from npu_shim.bridge.horovod import keras
 
     return keras.in_place(optimizer, reduced)

@@ -25,7 +25,7 @@ from npu_shim.rewriter.errors import ConfigError
 
 
 class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
-    """Gathers the gradients of `every` steps and lets the wrapped optimizer apply their mean.
+    """Gathers the gradients of `every` steps and lets the wrapped optimizer apply their mean, or their sum.
 
     An infinity or NaN stays in the sum, so the flag is sticky within the window. Afterwards the sums are assigned zero,
     never multiplied by it (0 * NaN is NaN). The loss scale changes at most once per window.
@@ -37,16 +37,17 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
     Args:
         opt: LossScaleOptimizer, or any optimizer.
         every: int >= 1, steps a window.
+        average: bool; False applies the sum, which is what Horovod's backward_passes_per_step means by default.
 
     Raises:
         ConfigError: every is no such number.
     """
 
-    def __init__(self, opt: Any, every: int) -> None:
+    def __init__(self, opt: Any, every: int, average: bool = True) -> None:
         super().__init__(use_locking=False, name="AccumulatingOptimizer")
         if isinstance(every, bool) or not isinstance(every, numbers.Integral) or every < 1:
             raise ConfigError("every=%r is not accepted, expected a whole number of at least 1" % (every,))
-        self._opt, self._every = opt, int(every)
+        self._opt, self._every, self._average = opt, int(every), average
 
     def __getattr__(self, name):
         if name == "_opt":
@@ -86,8 +87,8 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
 
             def apply():
                 with inside():
-                    means = [total.mean(self._every) for total in sums]
-                    applied = self._opt.apply_gradients(list(zip(means, [v for _, v in given])), global_step)
+                    gathered = [total.over(self._every if self._average else 1) for total in sums]
+                    applied = self._opt.apply_gradients(list(zip(gathered, [v for _, v in given])), global_step)
                     finite = getattr(self._opt, "grads_finite", None)
                     with tf.control_dependencies([applied]):
                         done = [count.assign(0), *(op for total in sums for op in total.clear())]

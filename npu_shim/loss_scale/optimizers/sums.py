@@ -36,7 +36,7 @@ class DenseSum:
         """Returns the op that adds a gradient: a dense tensor."""
         return self.total.assign_add(_as(gradient, self.total.dtype), read_value=False)
 
-    def mean(self, steps: int) -> tf.Tensor:
+    def over(self, steps: int) -> tf.Tensor:
         """Returns the sum divided by `steps`, in the gradients' dtype."""
         return _divided(self.total.read_value(), steps, self.dtype)
 
@@ -75,7 +75,7 @@ class SparseSum:
             tf.raw_ops.ResourceScatterUpdate(resource=self.touched.handle, indices=rows, updates=marks),
         )
 
-    def mean(self, steps: int) -> tf.IndexedSlices:
+    def over(self, steps: int) -> tf.IndexedSlices:
         """Returns the touched rows divided by `steps`, each once, in the gradients' dtype."""
         rows = self._rows()
         total = tf.raw_ops.ResourceGather(resource=self.total.handle, indices=rows, dtype=self.total.dtype)
