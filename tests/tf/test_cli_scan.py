@@ -58,6 +58,8 @@ tf.train.Saver(max_to_kep=3)
 tf.train.AdamOptimizer(learning_rate=0.1, beta1=0.9)
 if x:
     tf.cast(x, type=tf.float32)
+import keras
+keras.optimizers.SGD(lr=0.1, clipnorm=1.0, nestrov=True)
 """
 APP = """
 import tensorflow as tf
@@ -351,6 +353,7 @@ def test_arguments_that_nothing_takes_are_said(scans):
         "2: tf.layers.dense takes no argument 'unit' (did you mean 'units'?)",
         "4: tf.ConfigProto takes no argument 'allow_soft_placment' (did you mean 'allow_soft_placement'?)",
         "5: tf.train.Saver takes no argument 'max_to_kep' (did you mean 'max_to_keep'?)",
+        "10: keras.optimizers.SGD takes no argument 'nestrov' (did you mean 'nesterov'?)",
         "8: perhaps: tf.cast takes no argument 'type' (did you mean 'dtype'?)",
     ]
     assert status == 1

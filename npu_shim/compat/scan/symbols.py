@@ -178,10 +178,33 @@ def _arguments(function: Any) -> Any:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return None
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return None
-    return [
+    named = [
         parameter.name
         for parameter in parameters.values()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        allowed = _allowed(function)
+        return allowed and [*named, *allowed]
+    return named
+
+
+def _allowed(kind: Any) -> list[str] | None:
+    """What the **kwargs of a Keras optimizer may hold, which its base class compares with `allowed_kwargs`.
+
+    None where that cannot be told: of another class, or where a constructor is not as its class has it.
+    """
+    constructors = [vars(base)["__init__"] for base in getattr(kind, "__mro__", ()) if "__init__" in vars(base)]
+    plain = [init for init in constructors if inspect.isfunction(init)]
+    if not plain or any(hasattr(init, "__wrapped__") for init in plain):
+        return None
+    if "allowed_kwargs" not in plain[-1].__code__.co_varnames or "optimizer" not in kind.__module__:
+        return None
+    texts = [text for init in plain for const in init.__code__.co_consts for text in _texts(const)]
+    own = [name for init in plain for name in inspect.signature(init).parameters]
+    return sorted({text for text in (*texts, *own) if text.isidentifier()} - {"self", "kwargs"})
+
+
+def _texts(const: Any) -> list[str]:
+    parts = const if isinstance(const, (frozenset, tuple)) else [const]
+    return [part for part in parts if isinstance(part, str)]
