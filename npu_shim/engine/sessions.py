@@ -24,6 +24,7 @@ from npu_shim.engine.runtime.residency import Residency
 from npu_shim.engine.runtime.runs import Runs
 from npu_shim.engine.runtime.values import SessionValues
 from npu_shim.options import engine as options_of_engine
+from npu_shim.options.reports import ledger
 from npu_shim.pjrt import program_cache
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session.interception import interceptors, session_options
@@ -303,6 +304,7 @@ class Engine:
             for first in range(0, len(steps), most):
                 fetched = self.device.run(number, *steps[first : first + most])
                 ran = True
+            ledger.note(ledger.TAKEN)
             results = {name: programs.as_result(value) for name, value in fetched.items()} if is_last else {}
             return {**self._programs.left[number], **results}
         except tf.errors.FailedPreconditionError:  # a variable has no value: the session says so

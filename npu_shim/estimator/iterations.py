@@ -22,6 +22,7 @@ from typing import Any, Callable, Iterable
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options.entrances.argument_checks import check_positive_integer
+from npu_shim.options.reports import ledger
 from npu_shim.rewriter import tf_internals
 from npu_shim.session.interception import interceptors
 from npu_shim.session.observers import dump
@@ -89,6 +90,8 @@ def repeat(session: tf.Session, operation: tf.Operation, steps: Callable[..., in
 
 def _repeated(session, once, fetches, feed_dict, options, run_metadata):
     pending = [(op, steps(session)) for op, steps in _loops_of_run(session, fetches, feed_dict or {})]
+    if any(length > 1 for _, length in pending):
+        ledger.note(ledger.REPEATED)
     left = _Deadline(options)
     several, lengths = interceptors.multi_step(once), {length for _, length in pending}
     if several is not None and len(lengths) == 1 and lengths != {1} and not left.is_set:

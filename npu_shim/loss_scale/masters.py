@@ -24,6 +24,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.loss_scale.managers.graph_ops import outer_graph
 from npu_shim.loss_scale.optimizers.inner import train_ops_replaced
 from npu_shim.loss_scale.replaced import PAIRS, Replacements, is_transparent
+from npu_shim.options.reports import ledger
 from npu_shim.rewriter import tf_internals
 
 LOG = logging.getLogger("npu_shim")
@@ -162,6 +163,7 @@ def _master_of(optimizer, variable):
     if name not in masters:
         with tf.init_scope():
             masters[name] = _new_master(optimizer, variable, name)
+        ledger.note(ledger.MASTERED)
     return masters[name]
 
 

@@ -9,7 +9,7 @@ import subprocess
 from typing import Any, Mapping
 
 from npu_shim.configs import extras
-from npu_shim.options.reports import requests
+from npu_shim.options.reports import ledger
 from npu_shim.pjrt import other_python
 from npu_shim.rewriter.errors import ConfigError, one_of
 
@@ -34,9 +34,11 @@ def wanted(values: Mapping[str, Any], tensorflow: str) -> str:
         ConfigError: another word in the environment. Of a wrong value of the option the session's first run tells, as
             of every option's; until then the engine is TensorFlow's.
     """
-    if not values.get(KEY):
-        requests.met(requests.ENGINE)
     word = asked(values)
+    if not values.get(KEY):
+        ledger.note(ledger.FREE_SESSION)
+        if word == "pjrt" and ledger.VARIABLE not in os.environ:  # else the command that named it has asked
+            ledger.ask(VARIABLE, word, "engine")
     if word != "auto":
         return word
     return "pjrt" if _is_recent(tensorflow) and _sees_gpu() else "session"

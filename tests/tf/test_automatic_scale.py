@@ -93,7 +93,7 @@ def test_weights_and_names_are_plain_tensorflow_s(name, resource):
     plain = Seen(OPTIMIZERS[name], resource)
     automatic.install()
     scaled = Seen(OPTIMIZERS[name], resource)
-    assert scaled.state["loss_scale_steps"].tolist() == [STEPS, 0, 0]  # it was at work
+    assert scaled.state["loss_scale_steps"].tolist()[:3] == [STEPS, 0, 0]  # it was at work
     sessions.assert_close(scaled.values, plain.values)
     for what in ("names", "trainable", "local", "keys", "step"):
         assert getattr(scaled, what) == getattr(plain, what)
@@ -111,7 +111,7 @@ def test_a_step_that_overflows_is_skipped_and_counted(name, bad):
     automatic.install()
     without, scaled = Seen(OPTIMIZERS[name]), Seen(OPTIMIZERS[name], fed=planted)
     sessions.assert_close(scaled.values, without.values)
-    assert scaled.state["loss_scale_steps"].tolist() == [STEPS + 1, 1, 0]
+    assert scaled.state["loss_scale_steps"].tolist()[:3] == [STEPS + 1, 1, 0]
     assert scaled.state["loss_scale"] == START / 2
     assert scaled.state["good_steps"] == 3
     assert scaled.step == without.step == (0 if name == "bert" else STEPS)
@@ -123,7 +123,7 @@ def test_a_fixed_scale_stays_and_skips():
     plain = Seen(OPTIMIZERS["adam"])
     scaled = Seen(OPTIMIZERS["adam"], fed=[np.full([3, 4], np.inf, np.float32), *fed])
     sessions.assert_close(scaled.values, plain.values)
-    assert scaled.state["loss_scale_steps"].tolist() == [STEPS + 1, 1, 0]
+    assert scaled.state["loss_scale_steps"].tolist()[:3] == [STEPS + 1, 1, 0]
     assert "loss_scale" not in scaled.state
 
 
@@ -250,7 +250,7 @@ def test_a_saver_that_is_given_the_scale_saves_its_start_before_the_first_step(t
             session.run(train, {x: batch})
         moved = {variable.op.name: session.run(variable) for variable in automatic.variables()}
         kept = {name.split("/")[-1]: value for name, value in moved.items()}
-        assert kept["loss_scale_steps"].tolist() == [2, 1, 0]
+        assert kept["loss_scale_steps"].tolist() == [2, 1, 0, 1, 1]
         assert kept.get("good_steps", 1) == 1
         assert kept.get("loss_scale", START / 2) == START / 2
         later = saver.save(session, str(tmp_path / "later"))
@@ -279,7 +279,7 @@ def test_each_scale_reads_as_its_start_before_its_first_step():
         START / 2,
         START,
     ]
-    assert sorted(value.tolist() for value in values.values() if np.ndim(value)) == [[0, 0, 0], [1, 1, 0]]
+    assert sorted(value.tolist()[:3] for value in values.values() if np.ndim(value)) == [[0, 0, 0], [1, 1, 0]]
 
 
 def test_a_script_that_does_not_ask_for_the_scale_has_no_op_for_it():
@@ -301,9 +301,9 @@ def test_a_script_that_does_not_ask_for_the_scale_has_no_op_for_it():
         assert automatic.variables()
 
 
-@pytest.mark.parametrize("wrong", ["Auto", "dynamic", 0.5, -1.0, float("nan"), float("inf"), True, [8.0]])
+@pytest.mark.parametrize("wrong", ["Auto", "dynamic", 0, -1.0, float("nan"), float("inf"), True, [8.0]])
 def test_a_wrong_scale_is_an_error_in_the_user_s_words(wrong):
-    with pytest.raises(ConfigError, match=r"loss_scale is .*, expected 'auto', 'off' or a number of at least 1"):
+    with pytest.raises(ConfigError, match=r"loss_scale is .*, expected 'auto', 'off' or a number above 0"):
         automatic.install(wrong)
     assert not automatic.is_installed()
 

@@ -10,10 +10,14 @@ import tensorflow.compat.v1 as tf
 from npu_shim import loss_scale
 from npu_shim.compat.names import faces, names
 from npu_shim.loss_scale import automatic
+from npu_shim.loss_scale.automatic import state as automatic_state
+from npu_shim.loss_scale.steps import stuck
+from npu_shim.options import collected
 from npu_shim.options import engine as engine_options
 
 pytestmark = pytest.mark.usefixtures("control_flow_of_version_1", "without_automatic_scale")
 START = 2.0**15
+LOW = {"precision_mode": "allow_mix_precision", "npu_shim_profile": "gpu"}
 GOOD = np.linspace(-1.0, 1.0, 12).reshape(3, 4).astype(np.float32)
 BAD = np.full([3, 4], np.inf, np.float32)
 ONES = np.ones([3, 2], np.float32)
@@ -21,7 +25,7 @@ ONES = np.ones([3, 2], np.float32)
 
 def state(session):
     values = {variable.op.name.split("/")[-1]: session.run(variable) for variable in automatic.variables(session.graph)}
-    return values.get("loss_scale"), values["loss_scale_steps"].tolist()
+    return values.get("loss_scale"), values["loss_scale_steps"].tolist()[:3]
 
 
 def keras_optimizer(name):
@@ -281,6 +285,58 @@ def test_a_session_that_lowers_to_float16_trains_on_gradients_of_1e_9(installed)
         sessions.assert_close(actual, wanted, rtol=1e-2, atol=1e-5)
     else:
         assert not all(np.allclose(change, other, rtol=1e-2, atol=1e-5) for change, other in zip(actual, wanted))
+
+
+def a_large_sum(wrap, steps):
+    """Trains on gradients of 3e5, which no float16 holds; returns (w, w of float32, counts of the steps)."""
+    with tf.Graph().as_default(), tf.Session(config=sessions.config(**LOW)) as session:
+        x = tf.placeholder(tf.float32, [8, 4])
+        w = tf.get_variable("w", [4, 2], initializer=tf.ones_initializer())
+        optimizer = wrap(tf.train.GradientDescentOptimizer(1e-7))
+        train = optimizer.minimize(3e5 * tf.reduce_sum(tf.matmul(x, w)), tf.train.get_or_create_global_step())
+        session.run(tf.global_variables_initializer())
+        for _ in range(steps):
+            session.run(train, {x: np.full([8, 4], 0.1)})
+        (counts,) = session.run(tf.get_collection(collected.STEP_COUNTS))
+        applied = counts[0] - counts[1]
+        assert applied == session.run(tf.train.get_global_step())
+        return session.run(w), 1.0 - applied * 1e-7 * 2.4e5, counts.tolist()
+
+
+@pytest.mark.usefixtures("activated")
+@pytest.mark.parametrize(("scale", "skipped"), [("auto", 18), (0.125, 0), (1.0, 22)])
+def test_a_scale_may_be_below_1(scale, skipped):
+    automatic.install(scale)
+    w, wanted, counts = a_large_sum(lambda optimizer: optimizer, 22)
+    assert counts == [22, skipped, 22 if skipped == 22 else 0, min(skipped, 1), skipped]
+    np.testing.assert_allclose(w, wanted, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("activated")
+@pytest.mark.skipif(not hasattr(tf.train.experimental, "DynamicLossScale"), reason="no such scale here")
+def test_tensorflows_own_scale_is_told_of_at_its_end(capfd):
+    """It stops at 1, and skipped all steps without a word."""
+    automatic.install()
+
+    def wrap(optimizer):
+        dynamic = tf.train.experimental.DynamicLossScale(initial_loss_scale=8.0, increment_period=1000)
+        return tf.train.experimental.enable_mixed_precision_graph_rewrite(optimizer, dynamic)
+
+    try:
+        w, _, counts = a_large_sum(wrap, 104)
+    finally:
+        tf.train.experimental.disable_mixed_precision_graph_rewrite()
+    assert (w == 1.0).all()
+    assert counts == [104, 104, 101, 1, 104]
+    said = capfd.readouterr().err
+    assert said.count("npu_shim: steps skipped in a row at the smallest loss scale: 100 loss scale: 1") == 1
+    assert stuck.ABOVE in said
+    assert "Scaling cannot help" not in said
+
+
+def test_what_scaling_can_help_is_told_by_the_smallest_scale():
+    assert stuck.hint(1.0) == stuck.hint(0.125) == stuck.ABOVE
+    assert stuck.hint(automatic_state.RULE.min_scale) == stuck.HINT
 
 
 @pytest.mark.usefixtures("activated")

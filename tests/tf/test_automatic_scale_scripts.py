@@ -40,7 +40,7 @@ class Trained:
             self.values = {variable.name: session.run(variable) for variable in tf.global_variables()}
             state = {variable.name: session.run(variable) for variable in automatic.variables()}
             self.scales = [state[name] for name in sorted(state) if "/loss_scale:" in name or "/loss_scale_1:" in name]
-            self.counts = [state[name].tolist() for name in sorted(state) if "loss_scale_steps" in name]
+            self.counts = [state[name].tolist()[:3] for name in sorted(state) if "loss_scale_steps" in name]
 
 
 def same(one, other):

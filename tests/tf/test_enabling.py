@@ -261,8 +261,8 @@ class TestEnable:
 
     @pytest.mark.parametrize(("arguments", "words"), [
         ({"precision_mode": "auto", "loss_scale": "dynamic"}, "loss_scale is 'dynamic', expected 'auto', 'off' or"),
-        ({"precision_mode": "auto", "loss_scale": 0.5}, "a number of at least 1"),
-        ({"precision_mode": "auto", "loss_scale": True}, "a number of at least 1"),
+        ({"precision_mode": "auto", "loss_scale": 0.0}, "a number above 0"),
+        ({"precision_mode": "auto", "loss_scale": True}, "a number above 0"),
         ({}, "needs something to turn on"),
         ({"precision_mode": "allow_mixed_precision"}, "did you mean 'allow_mix_precision'"),
         ({"precision_mode": None, "engine": "pjtr"}, "did you mean 'pjrt'"),

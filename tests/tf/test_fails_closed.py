@@ -4,15 +4,18 @@ import contextlib
 import logging
 import threading
 
+import numpy as np
 import pytest
 import sessions
 import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
 import npu_shim
 from npu_shim.options.entrances import plugin
 from npu_shim.options.ops.scopes import keep_dtype_scope
 from npu_shim.rewriter import collector
-from npu_shim.session.interception import interceptors
+from npu_shim.session import lines
+from npu_shim.session.interception import interceptors, optimizer_faults
 from npu_shim.session.interception import patch as npu_session
 
 pytestmark = pytest.mark.usefixtures("patched")
@@ -123,6 +126,69 @@ class TestGrapplerSwitchedOff:
             assert len(said("feed a tf.placeholder_with_default")) == 1
         else:
             assert values == [2054.0, 2054.0]
+
+
+def stacked(x):
+    """A graph that TensorFlow 2.15's arithmetic optimizer breaks: it takes a Reshape away that another one reads."""
+    w = tf.get_variable("w", [4, 4], initializer=tf.ones_initializer())
+    a = tf.matmul(x, w)
+    both = tf.stack([tf.reshape(a, [1, 2, 2]), tf.reshape(tf.matmul(a, w), [1, 2, 2])])[1]
+    return tf.matmul(tf.reshape(both, [1, 4]), w, name="last")[0, 0] / 16.0
+
+
+def options_of(session, x, y):
+    options = config_pb2.CallableOptions(fetch=[y.name], feed=[x.name])
+    return session._make_callable_from_options(options)(np.float32(ROW))[0]
+
+
+def partial(session, x, y):
+    return session.partial_run(session.partial_run_setup([y], [x]), y, {x: ROW})
+
+
+WAYS = {
+    "run": lambda session, x, y: session.run(y, {x: ROW}),
+    "callable": lambda session, x, y: session.make_callable(y, [x])(np.float32(ROW)),
+    "callable from options": options_of,
+    "partial run": partial,
+}
+
+
+@pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15.5 breaks no such graph")
+class TestTensorFlowsOptimizerBreaksTheGraph:
+    @pytest.mark.parametrize("way", WAYS)
+    def test_the_session_goes_on_without_it(self, way, said):
+        lines.once.cache_clear()
+        with tf.Graph().as_default():
+            x = tf.placeholder(tf.float32, [1, 4], "x")
+            y = stacked(x)
+            with sessions.started(sessions.config(precision_mode=MIX)) as session:
+                assert WAYS[way](session, x, y) == 2054.0  # the first product's rows are 2055 in float32
+                assert session.run(y * 2.0, {x: ROW}) == 4108.0  # another graph, which is whole at once
+        [line] = said("breaks a graph of this session")
+        assert "rewrite_options.arithmetic_optimization is off" in line
+
+    def test_every_optimizer_is_tried_and_the_one_is_named(self, said, monkeypatch):
+        """One that is off already is none of them; one that a script's own config has switched on is."""
+        given = rewriter_config_pb2.RewriterConfig(remapping="OFF", debug_stripper="ON", loop_optimization="AGGRESSIVE")
+        switched, answers = {}, []
+        monkeypatch.setattr(optimizer_faults, "_searches", {})
+        while not answers or answers[-1]:
+            answers.append(optimizer_faults.switch_one_off(7, given, lambda *change: switched.update([change])))
+        tried = [answer.rpartition("without ")[2] for answer in answers[:-1]]
+        assert tried == [*(name for name in optimizer_faults.OPTIMIZERS if name != "remapping"), "(all optimizers)"]
+        assert switched == {name: getattr(given, name) for name in tried[:-1]}  # all is as it was
+
+    def test_training_in_a_monitored_session(self, said):
+        lines.once.cache_clear()
+        with tf.Graph().as_default():
+            x = tf.placeholder(tf.float32, [1, 4], "x")
+            loss = tf.square(stacked(x) / 2054.0)
+            train = tf.train.GradientDescentOptimizer(1e-3).minimize(loss, tf.train.get_or_create_global_step())
+            with tf.train.MonitoredTrainingSession(config=sessions.config(precision_mode=MIX)) as session:
+                losses = [session.run([loss, train], {x: ROW})[0] for _ in range(3)]
+        assert losses[0] == 1.0
+        assert losses[2] < losses[1] < losses[0]
+        assert len(said("breaks a graph of this session")) == 1
 
 
 def test_a_session_that_was_made_before_the_import(product, said):

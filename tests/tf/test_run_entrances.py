@@ -5,6 +5,7 @@ import gc
 import json
 import logging
 import time
+import types
 import weakref
 
 import numpy as np
@@ -13,7 +14,8 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.estimator import iterations
-from npu_shim.session.observers import dump, profiling
+from npu_shim.session.interception import interceptors
+from npu_shim.session.observers import dump, profiling, ranks_apart
 
 pytestmark = pytest.mark.usefixtures("patched")
 
@@ -287,3 +289,45 @@ def test_two_sessions_are_profiled_at_a_time(tmp_path):  # train_and_evaluate's 
         with tf.Session(config=config) as third:
             third.run(y)
     assert not profiling._running
+
+
+def trained_apart(exchanged, monkeypatch, of=2):
+    said = []
+    monkeypatch.setattr(ranks_apart, "lines", types.SimpleNamespace(once=said.append))
+    monkeypatch.setattr(ranks_apart.ranks, "world_size", lambda: of)
+    monkeypatch.setattr(ranks_apart.ranks, "world_rank", lambda: 1)
+    with tf.Graph().as_default():
+        x, w = tf.placeholder(tf.float32, [2]), tf.get_variable("w", [2])
+        gradient = tf.gradients(tf.reduce_sum(x * w), w)[0]
+        train = tf.train.GradientDescentOptimizer(0.1).apply_gradients([(exchanged(gradient), w)])
+        session = types.SimpleNamespace(graph=tf.get_default_graph(), sess_str=b"")
+        watch, once = ranks_apart._Watch(), lambda *_: None
+        for fetches in (tf.global_variables_initializer(), w, train, train):
+            watch(session, once, fetches, {x: [1.0, 2.0]}, None, None)
+    return said
+
+
+def reduced(gradient):
+    return tf.raw_ops.CollectiveReduce(
+        input=gradient, group_size=2, group_key=1, instance_key=1, merge_op="Add", final_op="Div", subdiv_offsets=[0]
+    )
+
+
+def test_ranks_that_exchange_nothing_are_told_once_at_the_first_step(monkeypatch):
+    (line,) = trained_apart(tf.identity, monkeypatch)
+    assert line.startswith("rank 1 of 2: the ranks train apart")
+    assert trained_apart(reduced, monkeypatch) == []
+
+
+def test_every_session_of_several_ranks_is_looked_at(monkeypatch):
+    seen = []
+    with monkeypatch.context() as patch:
+        patch.setattr(ranks_apart, "attach", seen.append)
+        with tf.Graph().as_default(), tf.Session() as session:
+            assert seen == [session]
+    watched = []
+    monkeypatch.setattr(interceptors, "watch", lambda *given: watched.append(given))
+    for size in (1, 2):
+        monkeypatch.setattr(ranks_apart.ranks, "world_size", lambda: size)  # noqa: B023
+        ranks_apart.attach(None)
+    assert len(watched) == 1

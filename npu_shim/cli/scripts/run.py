@@ -19,22 +19,18 @@ from npu_shim.cli.scripts.arguments import Option
 from npu_shim.compat import quiet
 from npu_shim.options import engine, table
 from npu_shim.options.entrances import forced
-from npu_shim.options.reports import requests
+from npu_shim.options.reports import doors, ledger
 from npu_shim.rewriter.errors import ConfigError
 
-MODE, ENGINE, REPORT, CALIBRATE, SET, JAX = (
-    requests.MODE, requests.ENGINE, requests.REPORT, requests.CALIBRATE, requests.SET, "--jax",
-)  # fmt: skip
-SCALE = "--loss-scale"
-MASTERS = "--master-weights"
-VERBOSE = "--verbose"
+MODE, ENGINE, REPORT, CALIBRATE, SET = doors.MODE, doors.ENGINE, doors.REPORT, doors.CALIBRATE, doors.SET
+SCALE, JAX, VERBOSE, MASTERS = doors.SCALE, doors.JAX, doors.VERBOSE, doors.MASTERS
 OPTIONS = {
     MODE: Option(
         "a precision mode, or auto", "MODE", "the precision mode of every session, whatever its config says: a mode of "
         "precision_mode or precision_mode_v2, or auto: bfloat16 where the device has it, else float16",
     ),
     SCALE: Option(
-        "auto, off or a number of at least 1", "S", "in modes with float16, for optimizers of scripts that scale no "
+        "auto, off or a number above 0", "S", "in modes with float16, for optimizers of scripts that scale no "
         "losses themselves: auto (default) scales them dynamically, a number by that factor, off not at all",
     ),
     ENGINE: Option(
@@ -66,7 +62,6 @@ OPTIONS = {
         "it is loaded; as NPU_SHIM_VERBOSE=1",
     ),
 }  # fmt: skip
-NO_REQUESTS = ((ENGINE, "auto"), (ENGINE, "session"))  # what sessions do that nothing reaches
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,6 +86,7 @@ def main(argv: Sequence[str]) -> int:
         require_readable(argv[0])
     if VERBOSE in options:
         show_all()
+    of_environment = _asked_by_environment(options)
     if MASTERS in options:
         os.environ["NPU_SHIM_MASTER_WEIGHTS"] = "1"
     if ENGINE in options:  # all later sessions and processes see it
@@ -101,9 +97,9 @@ def main(argv: Sequence[str]) -> int:
     scale = checked_scale(options)
     told = {REPORT, CALIBRATE} & options.keys()
     every = told or os.environ.get(forced.VARIABLE) or os.environ.get(engine.VARIABLE)
-    asked = [pair for pair in given if pair[0] in requests.TAKES and pair not in NO_REQUESTS]
+    asked = [request for pair in (*of_environment, *given) for request in doors.asked_by(*pair)]
     begin = functools.partial(_begin, bool(every), scale, asked)
-    with _telling_what_is_unmet(asked):
+    with _telling_what_happened(asked):
         return _run_and_tell(argv, options, begin) if told else _run(argv, begin)
 
 
@@ -137,23 +133,37 @@ def checked_scale(options: Mapping[str, str]) -> str | float | None:
     return scale
 
 
+def _asked_by_environment(options: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Returns what the environment asks for, (variable, word) each; the command line goes before it."""
+    words = {name: os.environ[name] for name in doors.ENVIRONMENT if os.environ.get(name)}
+    if ENGINE in options:
+        words.pop(engine.VARIABLE, None)
+    for name in (forced.VARIABLE, *(["NPU_SHIM_MASTER_WEIGHTS"] if MASTERS in options else [])):
+        words.pop(name, None)
+    values = {} if MODE in options else forced.of_environment()
+    options_set = [(forced.VARIABLE, "%s=%s" % pair) for pair in values.items() if pair[1] is not None]
+    return [*words.items(), *options_set]
+
+
 @contextlib.contextmanager
-def _telling_what_is_unmet(asked: list[tuple[str, str]]) -> Iterator[None]:
-    """Scope at whose end a line tells of each request that has reached no session, unless the input was wrong."""
-    if not asked or requests.VARIABLE in os.environ:  # a script of ours runs another, or tune does: that one tells
+def _telling_what_happened(asked: Sequence[tuple[str, str, str]]) -> Iterator[None]:
+    """Scope at whose end a line tells of each request without an effect, and of skipped steps; of wrong input not."""
+    if ledger.VARIABLE in os.environ:  # a script of ours runs another, or tune does: that one tells
         yield
         return
     with tempfile.TemporaryDirectory(prefix="npu_shim_run_") as folder:
-        os.environ[requests.VARIABLE] = folder
+        os.environ[ledger.VARIABLE] = folder
+        is_wrong = False
         try:
             yield
         except ConfigError:  # before the script has begun
-            asked = []
+            is_wrong = True
             raise
         finally:
-            os.environ.pop(requests.VARIABLE, None)
-            for line in requests.unmet(folder, asked):
-                print(line, file=sys.stderr)
+            ledger.close()
+            os.environ.pop(ledger.VARIABLE, None)
+            for line in () if is_wrong else doors.lines(ledger.of_folder(folder), asked):
+                print("npu-shim: %s" % line, file=sys.stderr)
 
 
 def require_readable(script: str) -> None:
@@ -180,7 +190,7 @@ def _run(argv: list[str], begin: Callable[[], None]) -> int:
     return status
 
 
-def _begin(every: bool, scale: str | float | None, asked: Sequence[tuple[str, str]]) -> None:
+def _begin(every: bool, scale: str | float | None, asked: Sequence[tuple[str, str, str]]) -> None:
     """Begins a process of a run; those that a script spawns too."""
     from npu_shim.bridge import horovod
     from npu_shim.session.interception import eager, enabling

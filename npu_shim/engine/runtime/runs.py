@@ -13,10 +13,12 @@ from npu_shim.engine import step
 from npu_shim.engine.partition import facts, step_detection
 from npu_shim.engine.runtime import loops
 from npu_shim.engine.runtime.access import UNKNOWN, Access
+from npu_shim.options.reports import ledger
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.xla.sources import Source
 
 LOG = logging.getLogger("npu_shim")
+NO_UPDATE = "it writes no variable"
 DATASET = "a dataset reads variable '%s'"  # why a step that writes it is not taken
 
 
@@ -59,10 +61,21 @@ class Known:
             which += " with feeds of shapes %s" % ", ".join(str(list(shape)) for shape in key[1])
         else:
             self.step, self.reason = None, why
+        ledger.note(ledger.LEFT, "%s: %s" % (which, why))
         level = logging.INFO if expected else logging.WARNING
         LOG.log(level, "npu_shim: engine: %s runs in the session: %s", which, why)
         if isinstance(reason, Exception) and not expected:
             LOG.debug("npu_shim: engine: where that was raised", exc_info=reason)
+
+
+def _note_left(known: Known) -> None:
+    """Notes a run that is no step: of small ones, those that compute something of variables may be meant as one."""
+    if known.reason == NO_UPDATE:
+        ledger.note(ledger.NO_UPDATE)
+    elif known.reason.startswith(step_detection.IN_FUNCTION.partition(" (")[0]):
+        ledger.note(ledger.LEFT, "%s: %s" % (known.text, known.reason))
+    elif known.reason.startswith(step_detection.LITTLE) and not known.reason.endswith(" 0 floating-point ops"):
+        ledger.note(ledger.SMALL, "%s: %s" % (known.text, known.reason))
 
 
 class Runs:
@@ -120,6 +133,8 @@ class Runs:
         known.step = step
         if refused:
             known.refuse(refused)
+        if step is None:
+            _note_left(known)
         return known
 
     def _step(self, known: Known, request: Any) -> Any:
@@ -135,7 +150,7 @@ class Runs:
         self._exclude_dataset_variables(nodes, taken)
         known.access = facts.access_of(nodes, taken)
         if not known.access.written:
-            known.reason = "it writes no variable"
+            known.reason = NO_UPDATE
             return None
         described = facts.of(nodes, bodies, taken, request.feeds)
         starts = facts.initializers(graph)

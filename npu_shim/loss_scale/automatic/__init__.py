@@ -7,6 +7,7 @@ as it was.
 
     made.py     what a call of tf.gradients made: its factor and its results
     origin.py   from the gradients that an optimizer is given, back to the calls that made them
+    tensorflows.py  counts the steps that TensorFlow's own scale skips
     own.py      scripts that scale by themselves, which are left alone
     state.py    the scale and its counters, which no Saver and no collection of TensorFlow knows
     gate.py     the update that runs in steps only whose gradients are finite
@@ -26,7 +27,7 @@ def install(scale: Any = "auto", is_wanted: Callable[[], bool] = lambda: True) -
 
     Args:
         scale: "auto", for a scale that starts at 2**15, doubles after 2000 finite steps and halves at an overflow; or
-            a number of at least 1, for a scale that stays; None or "off" is as `uninstall`.
+            a number above 0, for a scale that stays; None or "off" is as `uninstall`.
         is_wanted: function without arguments; it is asked when gradients are made and applied, and says whether the
             sessions of this process train in float16.
 
@@ -48,6 +49,13 @@ def uninstall() -> None:
     from npu_shim.loss_scale.automatic import patches
 
     patches.uninstall()
+
+
+def count_tensorflows() -> None:
+    """Has the steps counted that TensorFlow's own loss scale skips, where no scale is asked for, until `uninstall`."""
+    from npu_shim.loss_scale.automatic import patches
+
+    patches.count_tensorflows()
 
 
 def is_installed() -> bool:

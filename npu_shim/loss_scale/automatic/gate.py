@@ -22,6 +22,7 @@ from npu_shim.loss_scale.optimizers.inner import (
 )
 from npu_shim.loss_scale.steps import overflow, skip_messages, stuck
 from npu_shim.options.collected import GRADS_FINITE
+from npu_shim.options.reports import ledger
 
 LOG = logging.getLogger("npu_shim")
 STUCK_AFTER = 100  # steps, as LossScaleOptimizer's
@@ -75,6 +76,7 @@ def say(registry: Registry, text: str) -> None:
     if text not in registry.said:
         registry.said.add(text)
         LOG.warning("npu_shim: %s", text)
+        ledger.note(ledger.UNSCALED, text)
 
 
 def _left_alone(optimizer, origin):
@@ -153,6 +155,6 @@ def _moved(manager, finite, sizes, names):
     scale = manager.get_loss_scale()
     at_floor = scale <= tf.constant(manager.floor, tf.float32)
     counted, stuck_steps = manager.counters.count(finite, at_floor)
-    report = stuck.report("warn", STUCK_AFTER, stuck_steps, scale, sizes, names)
+    report = stuck.report("warn", STUCK_AFTER, stuck_steps, scale, manager.floor, sizes, names)
     with tf.control_dependencies([at_floor]):  # this step counts by its own scale, not by the next one's
         return [counted, *report, manager.update_loss_scale(finite)]

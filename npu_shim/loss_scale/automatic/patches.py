@@ -16,8 +16,9 @@ from typing import Any, Callable, Iterator
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.automatic import by_hand, calls, gate
+from npu_shim.loss_scale.automatic import by_hand, calls, gate, tensorflows
 from npu_shim.loss_scale.replaced import APPLY, PAIRS, Replacements, is_transparent
+from npu_shim.options.reports import ledger
 from npu_shim.rewriter import tf_internals
 
 
@@ -54,6 +55,13 @@ def install(scale: Any, is_wanted: Callable[[], bool]) -> None:
         _replacements.replace(tf.Session.__mro__[1], "_extend_graph", _extend_graph)
         _replacements.watch(tf.train.Optimizer, _apply_gradients)
         _replacements.watch_keras(_apply_gradients)
+        count_tensorflows()
+
+
+def count_tensorflows() -> None:
+    """Has the steps counted that TensorFlow's own loss scale skips, until `uninstall`."""
+    with _lock:
+        _replacements.replace(tf.train.experimental.DynamicLossScale, "update", tensorflows.counted)
 
 
 def uninstall() -> None:
@@ -66,7 +74,10 @@ def uninstall() -> None:
 def _wanted():
     """Returns the settings if a loss scale is wanted now."""
     asked = settings()
-    return asked if asked is not None and asked.is_wanted() else None
+    if asked is None or asked.is_wanted():
+        return asked
+    ledger.note(ledger.WITHOUT_FLOAT16)
+    return None
 
 
 @contextlib.contextmanager

@@ -10,13 +10,16 @@ from npu_shim.loss_scale.automatic.calls import SCOPE, registry_of
 from npu_shim.loss_scale.managers import schedule
 from npu_shim.loss_scale.managers.graph_ops import outer_graph
 from npu_shim.loss_scale.managers.managers import FixedLossScaleManager, ScheduledLossScaleManager
+from npu_shim.loss_scale.steps import stuck
 from npu_shim.loss_scale.steps.counters import SKIPPED, StepCounters, initialize_once
 from npu_shim.options.collected import LOSS_SCALE, SKIPPED_STEPS
 from npu_shim.options.entrances import forced
+from npu_shim.options.reports import ledger
 
 # tf.train.experimental.DynamicLossScale and Keras' LossScaleOptimizer: 2**15, twice after 2000 steps, half at each
-# overflow; NVIDIA's TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING wraps optimizers in the first
-RULE, START = "experimental", 2.0**15
+# overflow; NVIDIA's TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING wraps optimizers in the first.
+# Theirs stop at 1; a gradient that is no float16 there may be one at 1/8
+RULE, START = schedule.policy("experimental", min_scale=stuck.LOWEST), 2.0**15
 _scales: list[None] = []  # one entry for each scale of this process
 
 
@@ -24,12 +27,13 @@ def new_manager(scale: Any) -> Any:
     """Returns a new manager, its state made in the outermost graph; `scale` is as `forced.checked_scale` returns it."""
     registry = registry_of(outer_graph())
     with tf.init_scope(), tf.name_scope(SCOPE):
-        manager = HiddenLossScaleManager(RULE, START) if scale == forced.AUTO else FixedLossScaleManager(scale)
+        manager = HiddenLossScaleManager(RULE, START) if scale == forced.AUTO else _AnyFixedScale(scale)
         manager.counters = StepCounters(collections=[])
         tf.add_to_collection(LOSS_SCALE, tf.identity(manager.get_loss_scale()))
         tf.add_to_collection(SKIPPED_STEPS, manager.counters[SKIPPED])
     registry.managers.append(manager)
     _scales.append(None)
+    ledger.note(ledger.SCALED)
     return manager
 
 
@@ -70,6 +74,12 @@ def _start_at_a_read(manager):
         with tf.control_dependencies(manager.starts[-1:]):
             for variable in variables:
                 variable._graph_element = variable.value()
+
+
+class _AnyFixedScale(FixedLossScaleManager):
+    """A scale that stays, below 1 too."""
+
+    LEAST = 0.0
 
 
 class HiddenLossScaleManager(ScheduledLossScaleManager):

@@ -49,10 +49,12 @@ class FixedLossScaleManager(LossScaleManager):
         ConfigError: loss_scale is below 1 or no number.
     """
 
+    LEAST = 1.0  # as the vendor's and tf.contrib's have it
+
     def __init__(
         self, loss_scale: float = 128.0, enable_overflow_check: bool = True, drop_overflow_update: bool | None = True
     ) -> None:
-        if not isinstance(loss_scale, (int, float, np.number)) or not loss_scale >= 1:
+        if not isinstance(loss_scale, (int, float, np.number)) or not loss_scale >= self.LEAST:
             raise ConfigError("loss_scale=%r is not accepted: loss scale must be at least 1." % (loss_scale,))
         self._value = np.float32(loss_scale)
         self._enable_overflow_check = bool(enable_overflow_check and drop_overflow_update)

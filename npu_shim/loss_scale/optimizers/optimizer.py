@@ -237,9 +237,10 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
     def _count(self, finite, sizes, names):
         counters = self._step_counters()
         scale = tf.cast(self._loss_scale_manager.get_loss_scale(), tf.float32)
-        at_floor = scale <= tf.constant(getattr(self._loss_scale_manager, "floor", 1.0), tf.float32)
+        floor = getattr(self._loss_scale_manager, "floor", 1.0)
+        at_floor = scale <= tf.constant(floor, tf.float32)
         update, stuck_steps = counters.count(finite, at_floor)
-        report = stuck.report(self._on_stuck, self._stuck_after, stuck_steps, scale, sizes, names)
+        report = stuck.report(self._on_stuck, self._stuck_after, stuck_steps, scale, floor, sizes, names)
         return [update, *report], at_floor
 
     def _publish(self, finite):

@@ -106,7 +106,7 @@ def of_mode(word: Any, what: str) -> dict[str, Any]:
 
 
 def checked_scale(scale: Any, what: str) -> str | float | None:
-    """Returns a loss scale: "auto", a float of at least 1, or None for none; raises ConfigError for something else."""
+    """Returns a loss scale: "auto", a float above 0, or None for none; raises ConfigError for something else."""
     if scale in (None, "off"):
         return None
     if scale == AUTO:
@@ -115,9 +115,9 @@ def checked_scale(scale: Any, what: str) -> str | float | None:
         number = float(scale)
     except (TypeError, ValueError):
         number = 0.0
-    if isinstance(scale, bool) or not 1 <= number < float("inf"):
+    if isinstance(scale, bool) or not 0 < number < float("inf"):
         near = nearest(scale, [AUTO, "off"]) if isinstance(scale, str) else ""
-        raise ConfigError("%s is %r%s, expected 'auto', 'off' or a number of at least 1" % (what, scale, near))
+        raise ConfigError("%s is %r%s, expected 'auto', 'off' or a number above 0" % (what, scale, near))
     return number
 
 
@@ -125,6 +125,11 @@ def enable(values: Mapping[str, Any]) -> None:
     """Replaces the values of `npu_shim.enable`; none for a process in which it is not on."""
     global _enabled
     _enabled = dict(values)
+
+
+def enabled() -> dict[str, Any]:
+    """Returns the values of `npu_shim.enable`."""
+    return dict(_enabled)
 
 
 def asked() -> dict[str, Any]:

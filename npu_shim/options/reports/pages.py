@@ -31,18 +31,18 @@ def keep(done: Rewritten, graph_def: Any, feeds: Iterable[str], preserved: Itera
         ConfigError: the folder cannot be written to.
     """
     folder = os.environ.get(SWITCH)
-    if not folder or not _computes(done.plan, chosen):
+    if not folder or not computes(done.plan, chosen):
         return
     names = list(dict.fromkeys(preserved))
     shown = ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
-    kind = "training" if _trains(done.plan.view.nodes) else "evaluation"
+    kind = "training" if trains(done.plan.view.nodes) else "evaluation"
     contents = page(done, graph_def, feeds, names, chosen, "%s: %s" % (kind, shown))
     path = os.path.join(folder, "%d-%06d%s" % (os.getpid(), next(_numbers), SUFFIX))
     with atomic_write.file(path) as f:
         f.write(gzip.compress(json.dumps(contents).encode("utf-8")))
 
 
-def _trains(nodes: Sequence[Node]) -> bool:
+def trains(nodes: Sequence[Node]) -> bool:
     """Whether an optimizer's op updates variables, or assignments do in a graph with gradients."""
     ops = {node.op for node in nodes}
     assigns = any(op.startswith("Assign") for op in ops)
@@ -50,7 +50,7 @@ def _trains(nodes: Sequence[Node]) -> bool:
     return by_hand or any("Apply" in op for op in ops)
 
 
-def _computes(plan: Plan, chosen: Precision) -> bool:
+def computes(plan: Plan, chosen: Precision) -> bool:
     """Whether a graph has products or their like: not one that only initializes or saves variables."""
     entries = chosen.table.entries
     return any(node.op in entries and entries[node.op].listed == "white" for node in plan.view.nodes)

@@ -21,6 +21,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import ranks
 from npu_shim.options.ops.scopes import OPT_OUT
+from npu_shim.options.reports import ledger
 from npu_shim.pjrt import program_cache
 from npu_shim.rewriter.errors import ConfigError, one_of
 from npu_shim.rewriter.graph.emulation import ROUNDED
@@ -131,6 +132,7 @@ def _excluded(module, target):
 
 def log_clusters(count: int) -> None:
     """Logs how many XLA clusters (at least one) a session is about to compile."""
+    ledger.note(ledger.CLUSTERS)
     LOG.info("npu_shim: XLA compiles %d cluster%s", count, "" if count == 1 else "s")
 
 

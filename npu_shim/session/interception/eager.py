@@ -11,7 +11,7 @@ import functools
 import os
 from typing import Any, Sequence
 
-from npu_shim.options.reports import requests
+from npu_shim.options.reports import doors, ledger
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError
 
@@ -22,11 +22,11 @@ FOR_TENSORFLOW_1 = (
 )
 
 
-def refuse_training(asked: Sequence[tuple[str, str]]) -> None:
+def refuse_training(asked: Sequence[tuple[str, str, str]]) -> None:
     """Lets the first eager gradient of this process be an error while no session has met any of the requests.
 
     Args:
-        asked: (key of `requests.TAKES`, the word behind it) of each request of the command line.
+        asked: (name, word, key of `doors.DOORS`) of each request of the command line.
     """
     gradients = tf_internals.eager_gradients()
     compute = gradients.imperative_grad
@@ -45,14 +45,14 @@ def refuse_training(asked: Sequence[tuple[str, str]]) -> None:
     gradients.imperative_grad = refusing
 
 
-def _require_met(asked: Sequence[tuple[str, str]]) -> None:
+def _require_met(asked: Sequence[tuple[str, str, str]]) -> None:
     """Raises ConfigError where no session has met any of the requests."""
-    folder = os.environ.get(requests.VARIABLE, "")
-    if not folder or any(requests.is_met(folder, name) for name, _ in asked):
+    folder = os.environ.get(ledger.VARIABLE, "")
+    if not folder or any(doors.is_met(ledger.of_folder(folder), door) for _, _, door in asked):
         return
-    name, word = asked[0]
+    name, word, door = asked[0]
     raise ConfigError(
         "npu-shim run %s %s: it %s, and the script trains eagerly, without any. This is for the graphs and sessions of "
         "TensorFlow 1: take tf.enable_eager_execution() out of the script, or run it without %s"
-        % (name, word, requests.TAKES[name], name)
+        % (name, word, doors.DOORS[door].takes, name)
     )

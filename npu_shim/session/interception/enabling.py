@@ -18,6 +18,7 @@ from npu_shim.loss_scale import automatic, masters
 from npu_shim.options import engine, table
 from npu_shim.options.entrances import config_proto, forced
 from npu_shim.options.precision import policy_of
+from npu_shim.options.reports import doors, ledger
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.tables.dtypes import FLOAT16
@@ -39,6 +40,7 @@ FIELDS = {
 NVIDIA = "TF_ENABLE_AUTO_MIXED_PRECISION"
 NVIDIA_REWRITE, NVIDIA_SCALE = NVIDIA + "_GRAPH_REWRITE", NVIDIA + "_LOSS_SCALING"
 MASTERS = "NPU_SHIM_MASTER_WEIGHTS"  # environment variable: "1" gives 16-bit variables float32 masters
+SCALE = "npu_shim.enable: loss_scale"
 TRUE = ("1", "true", "yes", "on")
 
 _lock = threading.RLock()
@@ -66,7 +68,7 @@ def enable(
         precision_mode: a mode of precision_mode or precision_mode_v2, or "auto": bfloat16 where the device has it, else
             float16.
         loss_scale: what is done for optimizers of scripts that do not scale losses themselves, in modes with float16:
-            "auto" scales them dynamically, a number of at least 1 by that factor, "off" or None leaves them alone.
+            "auto" scales them dynamically, a number by that factor, "off" or None leaves them alone.
         engine: what runs training steps: "auto", "session" or "pjrt"; None: as NPU_SHIM_ENGINE says.
         master_weights: whether float16 and bfloat16 variables of the script get float32 masters, which its optimizers
             update in their place.
@@ -94,17 +96,29 @@ def enable(
         if values:
             turn_on(scale)
         masters.install(master_weights or masters_wanted())
+        for name, value, door in _doors(values, loss_scale):
+            ledger.ask(name, value, door)
 
 
 def disable() -> None:
     """Takes `enable` back: sessions made from now on are as their configs say; does nothing where it is not on."""
     global _every_session
     with _lock:
+        for name, _, _ in _doors(forced.enabled(), "auto"):
+            ledger.take_back(name)
+        ledger.take_back(SCALE)
         forced.enable({})
         if _every_session:
             automatic.uninstall()
         masters.uninstall()
         _every_session = False
+
+
+def _doors(values, scale):
+    """What `enable` asks for: (name, word, key of `doors.DOORS`) each."""
+    asked = [("npu_shim.enable: " + name, value, doors.of_option(name, value)) for name, value in values.items()]
+    named = [] if scale in (None, "auto", "off") else [(SCALE, scale, "scale")]
+    return [(name, value, door) for name, value, door in asked if door is not None] + named
 
 
 def turn_on(scale: str | float | None = "auto") -> None:
@@ -146,6 +160,7 @@ def read_requests() -> None:
     global _reads_requests
     with _lock:
         _reads_requests = True
+        automatic.count_tensorflows()
         if _nvidia_asks(NVIDIA_SCALE):
             automatic.install("auto", lowers_to_float16)
 
@@ -156,7 +171,7 @@ def lowers_to_float16() -> bool:
     if not any(values.get(name) for name in table.PRECISION_MODES):
         return _reads_requests and _nvidia_asks(NVIDIA_REWRITE)
     policy = policy_of(table.completed(values))
-    return policy.low == FLOAT16 and {policy.white, policy.cube} & {Action.LOWER, Action.NARROW} != set()
+    return policy.low == FLOAT16 and Action.LOWER in (policy.white, policy.cube)  # rounded inputs alone are float32
 
 
 def completed(config: tf.ConfigProto | None, graph: tf.Graph | None = None) -> tf.ConfigProto | None:

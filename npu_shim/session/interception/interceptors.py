@@ -18,6 +18,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.session import lines
+from npu_shim.session.interception import optimizer_faults
 from npu_shim.session.native import loader
 
 _WATCHES = "_npu_shim_watches"  # attribute of a known session: list of the functions that watch it, innermost first
@@ -38,7 +39,8 @@ def watch(session: tf.Session, function: Callable[..., Any]) -> None:
         session: tf.Session; nothing here holds a reference to it.
         function: takes (session, once, fetches, feed_dict, options, run_metadata) and returns the results of the
             fetches. It calls `once(fetches, feed_dict, options, run_metadata)` as often, and with such arguments, as it
-            needs. Fetches are as for Session.run. It may have an attribute `multi_step`, see there.
+            needs. Fetches are as for Session.run. It may have an attribute `multi_step`, see there; one with a true
+            attribute `looks_only` is left out of a run of several steps.
     """
     install()
     known(session).append(function)
@@ -55,6 +57,9 @@ def multi_step(once: Callable[..., Any]) -> Callable[..., Any] | None:
         times, then the fetches, which include them, and returns the fetches' results.
     """
     watcher = getattr(once, "func", None)
+    while getattr(watcher, "looks_only", False):
+        once = once.args[1]
+        watcher = getattr(once, "func", None)
     if not hasattr(watcher, "multi_step"):
         return None
     return functools.partial(watcher.multi_step, *once.args)
@@ -111,7 +116,7 @@ def before_partial(session: tf.Session, function: Callable[[tf.Session, Any, Any
 def plain_run(session: tf.Session, fetches: Any, feed_dict: Any = None, options: Any = None) -> Any:
     """Runs a session as TensorFlow does, inside of all that watches it."""
     run = _originals.get((base_session(), "run")) or base_session().run
-    return _with_innermost(session, functools.partial(run, session))(fetches, feed_dict, options, None)
+    return _with_innermost(session, _whole(run, session))(fetches, feed_dict, options, None)
 
 
 def replace(cls: type, method: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -204,10 +209,15 @@ def _shown(session, fetches, run):
     return results
 
 
+def _whole(call, *first):
+    """A call of TensorFlow's, which may have it optimize a graph: with an optimizer less where one breaks it."""
+    return lambda *rest, **keywords: optimizer_faults.until_whole(lambda: call(*first, *rest, **keywords))
+
+
 def _run(original):
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
         with loader.interrupts():
-            once = functools.partial(original, self)
+            once = _whole(original, self)
             watched = functools.partial(_run_watched, self, once, fetches, feed_dict, options, run_metadata)
             return _shown(self, fetches, watched)
 
@@ -224,7 +234,7 @@ def _make_callable(original):
             if feed_list is not None:  # TensorFlow's own calls `run`
                 return plain(*feeds, **options)
             with loader.interrupts():
-                return _shown(self, fetches, functools.partial(plain, *feeds, **options))
+                return _shown(self, fetches, functools.partial(_whole(plain), *feeds, **options))
 
         return call
 
@@ -269,7 +279,7 @@ class _Callables:
             options.target.extend(targets)
             options.feed.extend(more)
             with loader.interrupts():
-                self._callables[key] = self._original(self._session, options)
+                self._callables[key] = _whole(self._original, self._session)(options)
         return self._callables[key]
 
     def __call__(self, *feeds, **keywords):
@@ -308,7 +318,7 @@ def _partial_run_setup(original):
             lines.once("a partial run is not watched: nothing of it is dumped, searched or repeated")
         _tell_unwatched(self, "a partial run")
         with loader.interrupts():
-            return original(self, fetches, feeds)
+            return _whole(original, self)(fetches, feeds)
 
     return partial_run_setup
 

@@ -27,10 +27,18 @@ from npu_shim.options.precision import speaks_of_ops
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
-from npu_shim.session import clusters, devices, lines, nan, pipeline
-from npu_shim.session.interception import call_scopes, enabling, interceptors, replaced_ops, session_options, unscaled
+from npu_shim.session import clusters, devices, ending, lines, nan, pipeline
+from npu_shim.session.interception import (
+    call_scopes,
+    enabling,
+    interceptors,
+    optimizer_faults,
+    replaced_ops,
+    session_options,
+    unscaled,
+)
 from npu_shim.session.native import loader
-from npu_shim.session.observers import attaching, trace
+from npu_shim.session.observers import attaching, ranks_apart, trace
 from npu_shim.session.passes import arrivals, remapping
 from npu_shim.session.trial import recording
 
@@ -39,6 +47,10 @@ MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other it
 UNPATCHED = (
     "the session's config names NpuOptimizer, and npu_shim.unpatch() has taken that back: the session runs as it was "
     "written, and its options are not even read; npu_shim.patch() brings NpuOptimizer back for sessions made after it"
+)
+NOT_HANDED_OVER = (
+    "npu_shim: the session's config asks for NpuOptimizer, and TensorFlow did not hand it this graph: Grappler is off "
+    "(see docs/troubleshooting.md)"
 )
 SEEN = "_npu_shim_seen"  # attribute of the nodes of a graph that was answered for, see native/hook.cc
 _CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.INTERNAL}
@@ -175,6 +187,7 @@ def _base_init(self, original, target, graph, config):
         devices.keep(self)
     given, (target, config) = target, cluster.joined(target, placed, graph)
     original(self, target, graph, config=config)
+    ending.attach(self)
     if target != given:
         seconds = None if entry is None else options.values.get("hccl_timeout")
         interceptors.innermost(self, functools.partial(cluster.watched, seconds))
@@ -188,6 +201,7 @@ def _base_init(self, original, target, graph, config):
         recording.attach(self, options)
         if target:
             interceptors.watch(self, functools.partial(_watch_target, number))
+    ranks_apart.attach(self)
 
 
 def _completed(config, graph):
@@ -258,10 +272,14 @@ def _watch_target(number, session, once, *arguments):
     return result
 
 
-def _on_missed_graph(config):
-    """The hook's callback for a graph that never reached `_optimize`; returns if it may run as written."""
+def _on_missed_graph(config, switch):
+    """The hook's callback for a graph that `_optimize` never had, or that was dropped behind it.
+
+    It returns if the graph may run as written; `switch` is as `loader.connect` says.
+    """
     proto = tf.ConfigProto.FromString(config)
-    if config_proto.session_number(config_proto.find_npu_optimizer(proto)) is None:
+    number = config_proto.session_number(config_proto.find_npu_optimizer(proto))
+    if number is None:
         lines.once(
             "a session that was made before npu_bridge was imported, or after npu_shim.unpatch(), does not hand its "
             "graph to NpuOptimizer: it runs as it was written"
@@ -275,11 +293,8 @@ def _on_missed_graph(config):
             "runs as it was written; feed a tf.placeholder_with_default instead" % tf.__version__
         )
     else:
-        text = (
-            "npu_shim: the session's config asks for NpuOptimizer, and TensorFlow did not hand it this graph: Grappler "
-            "is off, or an optimizer of TensorFlow's own failed on the graph (see docs/troubleshooting.md)"
-        )
-        raise loader.HookError(tf.errors.FAILED_PRECONDITION, text)
+        again = optimizer_faults.switch_one_off(number, proto.graph_options.rewrite_options, switch)
+        raise loader.HookError(tf.errors.FAILED_PRECONDITION, again or NOT_HANDED_OVER)
 
 
 def _optimize(graph, config, item, feeds, fetches, preserved):
@@ -290,7 +305,10 @@ def _optimize(graph, config, item, feeds, fetches, preserved):
         return _rewrite_bytes(graph, config, feeds, fetches, preserved)
     except (ConfigError, PlanError, VerifyError) as error:
         raise loader.HookError(_CODES[error.code], str(error)) from error
-    except Exception as error:  # a fault of ours must reach the user as the session's error, not as a float32 run
+    except Exception as error:
+        if optimizer_faults.is_broken(tf.GraphDef.FromString(graph)):
+            return None  # TensorFlow drops it, and `_on_missed_graph` is asked
+        # a fault of ours must reach the user as the session's error, not as a float32 run
         LOG.error("%s", traceback.format_exc())
         text = "npu_shim: internal error: %s: %s" % (type(error).__name__, error)
         raise loader.HookError(tf.errors.INTERNAL, text) from error

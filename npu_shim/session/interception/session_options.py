@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from typing import Any, Mapping
 
@@ -9,7 +10,7 @@ from npu_shim.options import table
 from npu_shim.options.entrances import config_proto, forced, plugin
 from npu_shim.options.ops.mixlist import OPTION as MIXLIST
 from npu_shim.options.precision import Precision, resolve
-from npu_shim.options.reports import requests
+from npu_shim.options.reports import doors, ledger
 from npu_shim.options.table import MIXED, PRECISION_MODES
 from npu_shim.session import devices, lines
 
@@ -38,9 +39,20 @@ class SessionOptions:
             ConfigError: as `precision.resolve`, at every call.
         """
         if self._precision is None:
-            requests.met(*requests.OF_EVERY_SESSION)  # now, since a session that runs nothing takes nothing
+            ledger.note(ledger.SESSION)  # now, since a session that runs nothing takes nothing
+            _ask(self.values)
             self._precision = resolve(self.values)
         return self._precision
+
+
+def _ask(values: Mapping[str, Any]) -> None:
+    """Notes what a session's options ask for; what a command line or `enable` asks for is noted already."""
+    outside, everywhere = forced.of_environment(), forced.asked()
+    for name, value in values.items():
+        door = doors.of_option(name, value)
+        if door is None or (name in everywhere and (name not in outside or ledger.VARIABLE in os.environ)):
+            continue
+        ledger.ask("%s: %s" % (forced.VARIABLE if name in outside else "option", name), value, door)
 
 
 def of_config(config: Any) -> SessionOptions:

@@ -4,7 +4,8 @@
 //                  callback (Python, set through npu_shim_set_callbacks) and takes a graph or an error back.
 //   ReportError    a graph pass behind it: Grappler swallows errors and runs the original graph, so an error travels as a
 //                  node attribute and is returned here, where it becomes the session's error. So does a graph whose
-//                  config names NpuOptimizer and that Grappler never handed over.
+//                  config names NpuOptimizer and that Grappler never handed over, or dropped afterwards because an optimizer
+//                  of TensorFlow's own had broken it; the callback that is asked about it may switch such a one off.
 //   DissolveIslands  a graph pass behind XLA's clustering: of what the rewriter has marked, clusters of a few ops are none.
 //   CountClusters  a last graph pass: tells how many XLA clusters and functions a session with NpuOptimizer will compile.
 //
@@ -16,6 +17,8 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tensorflow/core/common_runtime/optimization_registry.h"
 #include "tensorflow/core/framework/attr_value.pb.h"
@@ -61,6 +64,7 @@ struct Answer {
   std::string graph;
   int code = 13;  // INTERNAL
   std::string message = "npu_shim: the rewriter was cut short and gave no answer";
+  std::vector<std::pair<std::string, int>> switches;  // fields of the session's RewriterConfig -> their new values
 };
 
 // Names are joined by newlines, which no TensorFlow name can hold.
@@ -73,6 +77,32 @@ Rewrite rewrite = nullptr;
 Missed missed = nullptr;
 Clusters clusters = nullptr;
 int minimum = 0;
+
+// Sets the switch of one of TensorFlow's own optimizers. Each is a number, so a graph of the same session that another
+// thread optimizes meanwhile sees the old value or the new one.
+void Switch(const std::string& field, int value, tensorflow::RewriterConfig* rewriter) {
+  const auto toggle = static_cast<tensorflow::RewriterConfig_Toggle>(value);
+#define NPU_SHIM_SWITCH(name) \
+  if (field == #name) rewriter->set_##name(toggle)
+  NPU_SHIM_SWITCH(arithmetic_optimization);
+  NPU_SHIM_SWITCH(constant_folding);
+#if NPU_SHIM_TF >= 200
+  NPU_SHIM_SWITCH(common_subgraph_elimination);
+#endif
+  NPU_SHIM_SWITCH(dependency_optimization);
+  NPU_SHIM_SWITCH(function_optimization);
+  NPU_SHIM_SWITCH(implementation_selector);
+  NPU_SHIM_SWITCH(layout_optimizer);
+  NPU_SHIM_SWITCH(loop_optimization);
+  NPU_SHIM_SWITCH(pin_to_host_optimization);
+  NPU_SHIM_SWITCH(remapping);
+  NPU_SHIM_SWITCH(scoped_allocator_optimization);
+  NPU_SHIM_SWITCH(shape_optimization);
+#undef NPU_SHIM_SWITCH
+  if (field == "memory_optimization") {
+    rewriter->set_memory_optimization(static_cast<tensorflow::RewriterConfig_MemOptType>(value));
+  }
+}
 
 void Mark(const char* key, const std::string& value, tensorflow::GraphDef* graph) {
   for (auto& node : *graph->mutable_node()) (*node.mutable_attr())[key].set_s(value);
@@ -177,6 +207,9 @@ class ReportError : public tensorflow::GraphOptimizationPass {
     Answer answer;
     const std::string bytes = config.SerializeAsString();
     missed(&answer, bytes.data(), bytes.size());
+    // the session's own: its next graph is optimized by what stands there then
+    auto* rewriter = const_cast<tensorflow::RewriterConfig*>(&config.graph_options().rewrite_options());
+    for (const auto& change : answer.switches) Switch(change.first, change.second, rewriter);
     return answer.code == 0 ? Ok() : Error(answer.code, answer.message);
   }
 };
@@ -245,6 +278,9 @@ void npu_shim_return(npu_shim::Answer* answer, const char* graph, size_t size) {
   answer->code = 0;
 }
 void npu_shim_unchanged(npu_shim::Answer* answer) { answer->code = 0; }
+void npu_shim_switch(npu_shim::Answer* answer, const char* field, int value) {
+  answer->switches.emplace_back(field, value);
+}
 void npu_shim_fail(npu_shim::Answer* answer, int code, const char* message) {
   answer->code = code;
   answer->message = message;

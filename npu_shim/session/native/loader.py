@@ -30,7 +30,7 @@ _stopped = threading.local()  # .by: the interrupt that ended a callback of this
 
 def connect(
     rewrite: Callable[..., bytes | None],
-    missed: Callable[[bytes], None],
+    missed: Callable[[bytes, Callable[[str, int], None]], None],
     clusters: Callable[[int], None],
     minimum: int = 0,
 ) -> None:
@@ -42,8 +42,9 @@ def connect(
     Args:
         rewrite: function of (graph: bytes, config: bytes, item: str, feeds, fetches, preserved: lists of str) that
             returns the bytes of a GraphDef, or None to leave the graph as it is; or raises HookError.
-        missed: function of a session's ConfigProto (bytes) that names NpuOptimizer, called for a graph that never
-            reached `rewrite`; raises HookError, or returns to let it run unchanged.
+        missed: function of a session's ConfigProto (bytes) that names NpuOptimizer, and of a function that sets a field
+            of this session's RewriterConfig (its name and number) for its later graphs. It is called for a graph that
+            never reached `rewrite`, or was dropped behind it; raises HookError, or returns to let it run unchanged.
         clusters: function of the number of XLA clusters in a graph that a session is about to run.
         minimum: XLA clusters with fewer ops are dissolved.
 
@@ -56,6 +57,7 @@ def connect(
         library = build.load()
         library.npu_shim_return.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
         library.npu_shim_unchanged.argtypes = [ctypes.c_void_p]
+        library.npu_shim_switch.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int]
         library.npu_shim_fail.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
 
         def on_rewrite(
@@ -75,7 +77,8 @@ def connect(
 
         def on_missed(answer: Any, config: Any, config_size: int) -> None:
             with _errors_as_answer(library, answer):
-                missed(ctypes.string_at(config, config_size))
+                switch = lambda field, value: library.npu_shim_switch(answer, field.encode(), value)  # noqa: E731
+                missed(ctypes.string_at(config, config_size), switch)
                 library.npu_shim_unchanged(answer)
 
         callbacks = _REWRITE(on_rewrite), _MISSED(on_missed), _CLUSTERS(functools.partial(_report_clusters, clusters))

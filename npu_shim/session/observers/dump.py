@@ -26,6 +26,7 @@ from typing import Any, Iterable, Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.options.reports import ledger
 from npu_shim.options.watch_options import dump_folder, parse_steps
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError
@@ -58,6 +59,7 @@ def _run_and_dump(values, numbers, session, once, fetches, feed_dict, options, r
     folder = _next_folder(values, numbers, fetched)
     if folder is None:
         return once(fetches, feed_dict, options, run_metadata)
+    ledger.note(ledger.DUMPED)
     operations = upstream(session.graph, fetched, feed_dict or {})
     tensors = _tensors_to_fetch(operations, session.graph, values)
     result, arrays = once([fetches, tensors], feed_dict, options, run_metadata)

@@ -13,6 +13,7 @@ import threading
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options import watch_options
+from npu_shim.options.reports import ledger
 from npu_shim.session.interception import interceptors
 
 LOG = logging.getLogger("npu_shim")
@@ -49,6 +50,7 @@ class Profiler:
             if not _running:
                 os.makedirs(self.output_path, exist_ok=True)
                 profiler.start(self.output_path)
+                ledger.note(ledger.PROFILED)
             elif os.path.abspath(_running[0].output_path) != os.path.abspath(self.output_path):
                 text = "npu_shim: a profile is being written into %s: what is to go into %s goes there too"
                 LOG.warning(text, _running[0].output_path, self.output_path)

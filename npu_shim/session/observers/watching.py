@@ -15,6 +15,7 @@ from typing import Any, Sequence
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options.collected import LOSS_SCALE, SKIPPED_STEPS
+from npu_shim.options.reports import ledger
 from npu_shim.session.interception import interceptors, training
 from npu_shim.session.observers import dump
 
@@ -97,6 +98,7 @@ def _run(watched, session, once, fetches, feed_dict, options, run_metadata):
     scalars = watched.scalars(fetches, feed_dict or {})
     if not scalars:
         return once(fetches, feed_dict, options, run_metadata)
+    ledger.note(ledger.WATCHED)
     result, values = once([fetches, list(scalars.values())], feed_dict, options, run_metadata)
     rows = [tf.Summary.Value(tag=tag, simple_value=float(value)) for tag, value in zip(scalars, values)]
     return _appended(session.graph, fetches, result, tf.Summary(value=rows).SerializeToString())

@@ -12,7 +12,7 @@ from npu_shim.cli.scripts.tuning.criteria import Outcome
 from npu_shim.cli.scripts.tuning.proposal import Node, Proposal
 from npu_shim.cli.scripts.tuning.state import State
 from npu_shim.cli.scripts.tuning.trials import Trial, Wanted
-from npu_shim.options.reports import requests
+from npu_shim.options.reports import doors
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session.trial import ranking
 
@@ -202,7 +202,7 @@ def _check_own(outcome: Outcome) -> None:
         raise ConfigError(text % (outcome.status, outcome.printed))
     if not any(node.low for node in _nodes(outcome)):
         text = "the script's own mode lowers nothing of its training step: nothing is to be tuned; %s MODE gives it one"
-        raise ConfigError(text % requests.MODE)
+        raise ConfigError(text % doors.MODE)
 
 
 def _nodes(outcome: Outcome) -> list[Node]:

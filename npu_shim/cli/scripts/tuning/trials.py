@@ -10,7 +10,7 @@ from typing import Any, Mapping
 from npu_shim.cli.scripts.tuning import launch, proposal
 from npu_shim.cli.scripts.tuning.criteria import Criterion
 from npu_shim.options.entrances import forced
-from npu_shim.options.reports import kept_pages, requests
+from npu_shim.options.reports import kept_pages, ledger
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session.observers import ranges
 from npu_shim.session.trial import protocol
@@ -92,7 +92,7 @@ def run(folder: str, wanted: Wanted, trial: Trial, progress: Any) -> dict[str, A
         "losses": losses, "scales": scales, "status": status, "printed": launch.last_lines(printed),
         "metric": None if wanted.metric is None else launch.metric(wanted.metric, printed),
         "values": settings["values"], "ranking": protocol.read(left, protocol.RANKING),
-        "is_reached": requests.is_met(left, requests.SET), **_seen(left),
+        "is_reached": any(fact.kind == ledger.SESSION for fact in ledger.of_folder(left)), **_seen(left),
     }  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def _environment(left: str, trial: Trial) -> dict[str, str]:
     measured = {"NPU_SHIM_CALIBRATE": str(CALIBRATED), "NPU_SHIM_CALIBRATION": left} if trial.calibrated else {}
     return {
         protocol.FOLDER: left, kept_pages.SWITCH: left, forced.VARIABLE: json.dumps(options), "PYTHONHASHSEED": "0",
-        requests.VARIABLE: left, **measured,
+        ledger.VARIABLE: left, **measured,
     }  # fmt: skip
 
 
