@@ -88,12 +88,14 @@ class Program:
         functions: name -> Graph, the bodies that its nodes call.
         feeds: name of a node -> the name under which its value is given, in order.
         variables: name of a variable -> Variable.
+        draws: (function or "", node, seed, seed2) of each random op that has a state, see `random.draws`.
     """
 
     graph: Graph
     functions: Mapping[str, Graph]
     feeds: Mapping[str, str]
     variables: Mapping[str, Variable]
+    draws: tuple[tuple[str, str, int, int], ...] = ()
 
     @property
     def fetches(self) -> tuple[str, ...]:

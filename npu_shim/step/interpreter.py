@@ -15,15 +15,17 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import jax
 import numpy as np
 
-from npu_shim.step import guards, schedule, state
+from npu_shim.step import guards, rows, schedule, state
+from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import loops
 from npu_shim.step.graph import CONTROL, Graph, Node, Program, Source, Text
 from npu_shim.step.ops import TABLE
-from npu_shim.step.refusals import Refusal, Unknown, Unsupported
+from npu_shim.step.random import draws
+from npu_shim.step.refusals import Refusal, Unbounded, Unknown, Unsupported
 from npu_shim.step.rules.table import ALL, Effect, Rule, Update
 from npu_shim.step.schedule import Item, Loop, Schedule
 from npu_shim.step.state import VIEWS
-from npu_shim.step.values import DEAD, HANDLES, Handle, Reference, Rows, is_known
+from npu_shim.step.values import DEAD, HANDLES, Dims, Handle, Reference, Rows, is_known
 
 State = Mapping[str, Any]
 
@@ -41,7 +43,9 @@ def function(program: Program) -> Callable[[State, Mapping[str, Any]], tuple[dic
         run = Run(program, given_state)
         given = {name: feeds[fed] for name, fed in program.feeds.items() if name in program.graph.nodes}
         scope = Scope(run, run.schedule_of(program.graph), given)
+        draws.opened(run.cells, len(program.draws))
         scope.interpret(scope.schedule.items)
+        draws.closed(run.cells, len(program.draws))
         fetched = {
             name: scope.tensor(source) for name, source in program.graph.results.items() if source[1] != CONTROL
         }  # fmt: skip
@@ -66,13 +70,20 @@ class Run:
         cells: key -> value of what is read and written: variables by name, Stacks and arrays by keys of their own.
         before: the variables as they were.
         facts: key -> what is known of a Stack or array without being traced, see `containers`.
+        draws: (function or "", node) -> the number of a random op that has a state.
     """
 
     def __init__(self, program: Program, given: State) -> None:
         self.program, self.before = program, dict(given)
         self.cells: dict[str, Any] = dict(given)
         self.facts: dict[str, Any] = {}
+        self.draws = {(graph, node): at for at, (graph, node, *_) in enumerate(program.draws)}
         self._schedules: dict[int, Schedule] = {}
+        self._names = {id(graph): name for name, graph in program.functions.items()}
+
+    def name_of(self, graph: Graph) -> str:
+        """The name of a function, "" for the program's graph."""
+        return self._names.get(id(graph), "")
 
     def schedule_of(self, graph: Graph) -> Schedule:
         """The order of a graph, made once."""
@@ -103,6 +114,7 @@ class Scope:
         around: the guard of the call that it is.
         settles: whether it asks `guards` before each node.
         most: how often the loop around it runs at most, None outside of loops or where that is not known.
+        bounding: the feeds that say how often the loops around it run, where that is not known.
         is_unrolled: whether that loop is unrolled.
         serial: number of the iteration, over all loops around it (int32 or int), None outside of loops.
         total: how many iterations these are at most, None if that is not known.
@@ -119,6 +131,7 @@ class Scope:
         self.around: guards.Guard = ()
         self.settles = order.has_branches
         self.most: int | None = None
+        self.bounding: tuple[str, ...] = ()
         self.is_unrolled = False
         self.serial: Any = None
         self.total: int | None = 1
@@ -130,7 +143,7 @@ class Scope:
         scope.values, scope.given = {**self.values, **values}, self.given
         scope.guards, scope.predicates, scope.around = dict(self.guards), dict(self.predicates), self.around
         scope.most, scope.is_unrolled, scope.settles = self.most, self.is_unrolled, self.settles
-        scope.serial, scope.total = self.serial, self.total
+        scope.serial, scope.total, scope.bounding = self.serial, self.total, self.bounding
         return scope
 
     def guard(self, name: str) -> guards.Guard:
@@ -163,6 +176,8 @@ class Scope:
     def tensor(self, source: Source) -> Any:
         """What is fetched; Refusal if it is no tensor of known size."""
         value = self.value(self.raw(source))
+        if isinstance(value, Dims):
+            return rows.as_tensor(value)
         if isinstance(value, Handle) and value.kind == "variable":
             value = self.run.cells[value.key]
         if isinstance(value, (Rows, Text, *HANDLES)) or value is DEAD:
@@ -173,6 +188,8 @@ class Scope:
     def carried(self, source: Source) -> Any:
         """What a loop hands on to its next iteration: no handle, but rows and lists too."""
         value = self.value(self.raw(source))
+        if isinstance(value, Dims):
+            return rows.as_tensor(value)
         if isinstance(value, (Text, *HANDLES)) or value is DEAD:
             raise self.refusal(self.nodes[source[0]], "it gives %s to the next iteration" % _described(value))
         return value
@@ -209,6 +226,8 @@ class Scope:
             self.values[node.name] = self._applied(row, node)
         except Refusal:
             raise
+        except Unbounded as reason:
+            raise self.refusal(node, str(reason), self.bounding) from None
         except Unknown as reason:
             raise self._not_known(node, reason) from None
         except (Unsupported, TypeError, ValueError, IndexError, KeyError, ArithmeticError) as reason:
@@ -241,14 +260,21 @@ class Scope:
 
     def computed(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
         """What a rule gives for these values; Unsupported if it does not take them."""
+        kinds = {type(value) for value in values}
+        if Dims in kinds:
+            if node.op in rows.SIZED:
+                return rows.SIZED[node.op](node.attrs, *values)
+            values = [rows.as_tensor(value) if isinstance(value, Dims) else value for value in values]
+        if Rows in kinds and node.op in rows.OF_ROWS:
+            return rows.OF_ROWS[node.op](node.attrs, *values)
         _require_known(row.known, values)
+        if Rows in kinds:
+            return _of_rows(row, node, values)
         for value in values:
-            if isinstance(value, Rows):
-                return _of_rows(row, node, values)
-            if isinstance(value, Handle) or (isinstance(value, Text) and not row.text):
+            is_other = (isinstance(value, Text) and not row.text) or (isinstance(value, List) and not row.lists)
+            if isinstance(value, Handle) or is_other:
                 raise Unsupported("it takes %s, of which its rule knows nothing" % _described(value))
-        result = row.apply(node.attrs, *values)
-        return result
+        return row.apply(node.attrs, *values)
 
     def _updated(self, row: Update, node: Node, inputs: Sequence[Any]) -> Any:
         keys = [state.key_of(raw) for raw in inputs[: row.handles]]
@@ -293,8 +319,18 @@ def _of_rows(row: Rule, node: Node, values: Sequence[Any]) -> Any:
     if row.rows != "each":
         return row.rows(node.attrs, *values)
     count = next(value.count for value in values if isinstance(value, Rows))
+    _require_row_by_row(values)
     result = row.apply(node.attrs, *[value.array if isinstance(value, Rows) else value for value in values])
     return tuple(Rows(part, count) for part in result) if type(result) is tuple else Rows(result, count)
+
+
+def _require_row_by_row(values: Sequence[Any]) -> None:
+    """Raises Unsupported where the first dimension of the result is not that of the rows."""
+    shapes = {(*value.array.shape[:1], value.array.ndim) for value in values if isinstance(value, Rows)}
+    (_, rank), *others = shapes
+    plain = [np.shape(value) for value in values if not isinstance(value, Rows)]
+    if others or any(len(dims) > rank or (len(dims) == rank and dims[0] != 1) for dims in plain):
+        raise Unsupported("it joins rows whose number depends on data with others")
 
 
 def _like(value: Any, before: Any) -> Any:
@@ -306,5 +342,5 @@ def _like(value: Any, before: Any) -> Any:
 
 
 def _described(value: Any) -> str:
-    kinds = {Text: "text", Handle: "a handle", Reference: "a reference", Rows: "rows"}
+    kinds = {Text: "text", List: "a list", Handle: "a handle", Reference: "a reference", Rows: "rows"}
     return kinds.get(type(value), "a value")

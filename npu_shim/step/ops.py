@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from npu_shim.step import state
+from npu_shim.step import rows, state
 from npu_shim.step.containers import arrays as tensor_arrays
 from npu_shim.step.containers import lists, stacks
 from npu_shim.step.control_flow import calls, nodes
+from npu_shim.step.random import draws
 from npu_shim.step.rules import (
     arrays,
     convolutions,
@@ -21,7 +22,7 @@ from npu_shim.step.rules import (
 )
 
 FAMILIES = (
-    nodes, calls, state, stacks, tensor_arrays, lists,
+    nodes, calls, state, stacks, tensor_arrays, lists, draws, rows,
     arrays, elementwise, indexing, reductions, products, nn, convolutions, normalization, updates,
 )  # fmt: skip
 

@@ -19,6 +19,9 @@ from npu_shim.rewriter.tables import dtypes
 FORMAT = 1
 LENGTH = struct.Struct("<q")
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
+DRAWING = frozenset([  # draw from a counter of their own
+    "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "Multinomial", "RandomShuffle",
+])  # fmt: skip
 OWN_CONTAINER = ("", "localhost")  # TensorFlow's own, by both of its names
 
 
@@ -43,10 +46,20 @@ def packed(module: Module, feeds: Mapping[str, str]) -> bytes:
             writer.called -= functions.keys()
     document = {
         "format": FORMAT, "graph": graph, "functions": functions, "attrs": writer.shared, "feeds": list(feeds.items()),
-        "variables": writer.variables,
+        "variables": writer.variables, "draws": draws(module),
     }  # fmt: skip
     text = json.dumps(document, separators=(",", ":")).encode()
     return b"".join([LENGTH.pack(len(text)), text, *writer.contents])
+
+
+def draws(module: Module) -> list[tuple[str, str, int, int]]:
+    """The random ops of a module that have a state, in its order: (function or "", node, seed, seed2)."""
+    rows = [("", node) for node in module.graph if node.op in DRAWING]
+    for name in module.functions:
+        if not DRAWING.isdisjoint(module.functions.ops(name)):
+            rows += [(name, node) for node in module.functions[name] if node.op in DRAWING]
+    rows.sort(key=lambda row: (row[0], row[1].name))
+    return [(name, node.name, node.attrs.get("seed", 0), node.attrs.get("seed2", 0)) for name, node in rows]
 
 
 def variable_name(node: Node) -> str:

@@ -27,6 +27,10 @@ class Unsupported(ValueError):
     """What a rule raises that does not take such values or attributes; the interpreter names the node."""
 
 
+class Unbounded(Unsupported):
+    """How often a loop runs at most had to be known when the step is traced; the loop's condition is named."""
+
+
 class Unknown(Unsupported):
     """An input had to be known when the step is traced.
 

@@ -43,6 +43,7 @@ def unpacked(content: bytes) -> Program:
         {name: _graph(entry, attrs) for name, entry in document["functions"].items()},
         dict(document["feeds"]),
         {name: Variable(dtype_of(dtype), _shape(shape)) for name, (dtype, shape) in document["variables"].items()},
+        tuple(map(tuple, document["draws"])),
     )
 
 

@@ -3,6 +3,7 @@
     known     np.ndarray: its elements are known when the step is traced; shapes, axes and lengths must be
     traced    jax.Array: XLA computes it
     rows      Rows: an array and how many of its first rows there are, where that depends on data
+    dims      Dims: a shape with such a number in it
     handle    Reference, Handle, ...: what a variable, Stack or TensorArray is called; its value is in the state
     list      lists.List: an immutable list of tensors
     text      graph.Text: strings, with which nothing is computed
@@ -30,6 +31,27 @@ class Rows(NamedTuple):
 
     array: Any
     count: Any
+
+
+class Size(NamedTuple):
+    """A number of rows: how many there are (traced int32), and how many there may be."""
+
+    count: Any
+    most: int
+
+
+class Dims(NamedTuple):
+    """A shape, or one size of a shape, with a part that depends on data.
+
+    Attributes:
+        sizes: int or Size.
+        dtype: of the tensor that it stands for.
+        is_scalar: whether that is a scalar.
+    """
+
+    sizes: tuple[Any, ...]
+    dtype: Any
+    is_scalar: bool = False
 
 
 class Handle(NamedTuple):

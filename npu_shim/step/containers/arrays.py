@@ -14,7 +14,7 @@ import numpy as np
 from npu_shim.step import guards
 from npu_shim.step.containers import stacks
 from npu_shim.step.graph import Node
-from npu_shim.step.refusals import Unknown, Unsupported
+from npu_shim.step.refusals import Unbounded, Unknown, Unsupported
 from npu_shim.step.rules.table import Effect
 from npu_shim.step.values import Handle, Rows, ints, is_known, traced, whole
 
@@ -54,7 +54,7 @@ def make(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
             key = "%s/%d" % (key, scope.serial)
         elif stacks.is_kept(scope, node.name):
             if scope.total is None:
-                raise Unsupported(stacks.UNBOUNDED)
+                raise Unbounded(stacks.UNBOUNDED)
             instance, total = jnp.asarray(scope.serial, jnp.int32), scope.total
         else:
             scope.run.cells.pop(key, None)

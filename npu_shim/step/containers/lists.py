@@ -48,15 +48,22 @@ def _known_shape(value: Any) -> tuple[int, ...] | None:
     return None if -1 in shape else shape
 
 
+def _require_tensors(attrs: Any) -> None:
+    if isinstance(attrs["element_dtype"], str):
+        raise Unsupported("it is a list of lists or of handles")
+
+
 def reserve(attrs: Any, shape: Any, count: Any) -> List:
     """TensorListReserve."""
     size, element = whole(count), _known_shape(shape)
+    _require_tensors(attrs)
     buffer = None if element is None else jnp.zeros((size, *element), attrs["element_dtype"])
     return List(buffer, np.int32(size), attrs["element_dtype"], 0 if element is not None else size)
 
 
 def empty(attrs: Any, shape: Any, most: Any) -> List:
     """EmptyTensorList."""
+    _require_tensors(attrs)
     element = _known_shape(shape)
     buffer = None if element is None else jnp.zeros((0, *element), attrs["element_dtype"])
     return List(buffer, np.int32(0), attrs["element_dtype"])
@@ -213,7 +220,23 @@ def _element_shape(attrs: Any, held: List) -> Any:
     return np.array(held.buffer.shape[1:], attrs["shape_type"])
 
 
-RULES = {
+def zeros_like(held: List) -> List:
+    """A list of as many zeros."""
+    return dataclasses.replace(held, buffer=None if held.buffer is None else jnp.zeros_like(held.buffer))
+
+
+def add(*values: List) -> List:
+    """The sums of the elements of lists; nothing was written to those without a buffer."""
+    held = [value for value in values if value.buffer is not None]
+    if not held:
+        return values[0]
+    total = held[0].buffer
+    for value in held[1:]:
+        total = total + value.buffer
+    return dataclasses.replace(held[0], buffer=total)
+
+
+_RULES = {
     "TensorListReserve": Rule(reserve, known=(1,)),
     "EmptyTensorList": Rule(empty),
     "TensorListSetItem": Rule(set_item),
@@ -232,3 +255,4 @@ RULES = {
     "TensorListLength": Rule(_length),
     "TensorListElementShape": Rule(_element_shape),
 }
+RULES = {op: row._replace(lists=True) for op, row in _RULES.items()}

@@ -1,8 +1,9 @@
 """Stacks, in which a loop of TensorFlow 1 keeps for its gradient what its iterations compute.
 
-A Stack is a cell (buffer [most, ...], top int32). What is known when it is pushed, and so is the same in each
-iteration, needs no buffer. In an unrolled loop it is a tuple of values. A Stack that a loop makes in each iteration,
-and whose handle an outer Stack keeps, is one of several in one buffer [total, most, ...].
+A Stack is a cell (buffer [most, ...], top int32), with room for all iterations of the loops around its push that are
+not around its making. What is known when it is pushed, and so is the same in each iteration, needs no buffer. In an
+unrolled loop it is a tuple of values. A Stack that a loop makes in each iteration, and whose handle an outer Stack
+keeps, is one of several in one buffer [total, most, ...].
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from npu_shim.step import guards
 from npu_shim.step.graph import Node
-from npu_shim.step.refusals import Unsupported
+from npu_shim.step.refusals import Unbounded, Unsupported
 from npu_shim.step.rules.table import Effect
 from npu_shim.step.schedule import HANDS_ON
 from npu_shim.step.values import Handle, is_known, traced
@@ -27,13 +28,18 @@ UNBOUNDED = "it keeps a value of each iteration, and how many there are at most 
 def make(scope: Any, node: Node, inputs: Sequence[Any]) -> Handle:
     """StackV2."""
     key = "%s:%s%s" % (KIND, scope.path, node.name)
-    if scope.serial is None or scope.is_unrolled:
-        return Handle(KIND, key if scope.serial is None else "%s/%d" % (key, scope.serial))
+    scope.run.facts[key, "within"] = scope.total
+    if scope.serial is None:
+        return Handle(KIND, key)
+    if scope.is_unrolled:
+        key = "%s#%s" % (key, scope.serial)
+        scope.run.facts[key, "within"] = scope.total
+        return Handle(KIND, key)
     if not is_kept(scope, node.name):
         scope.run.cells.pop(key, None)
         return Handle(KIND, key)
     if scope.total is None:
-        raise Unsupported(UNBOUNDED)
+        raise Unbounded(UNBOUNDED)
     scope.run.facts[key, "total"] = scope.total
     return Handle(KIND, key, jnp.asarray(scope.serial, jnp.int32))
 
@@ -96,10 +102,12 @@ class Kept(tuple[Any, ...]):
 
 
 def _empty(scope: Any, handle: Handle, value: Any) -> Any:
-    if scope.most is None:
-        raise Unsupported(UNBOUNDED)
-    total = scope.run.facts.get((handle.key, "total"))
-    leading = (scope.most,) if handle.instance is None else (total, scope.most)
+    facts = scope.run.facts
+    within = facts[handle.key, "within"]
+    if scope.total is None or within is None:
+        raise Unbounded(UNBOUNDED)
+    most = scope.total // max(within, 1)  # of all loops between where it was made and where it is pushed to
+    leading = (most,) if handle.instance is None else (facts[handle.key, "total"], most)
     buffer = jax.tree.map(lambda part: jnp.zeros((*leading, *part.shape), part.dtype), value)
     return buffer, jnp.zeros(leading[:-1], jnp.int32)
 

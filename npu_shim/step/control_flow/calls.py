@@ -173,7 +173,9 @@ class _While:
         last = traced_loops.while_loop(
             self._scope.run, changing, condition, body, lambda start, result: lists.fitted(start, result, most)
         )
-        return self._whole([self._of_known_length(*pair) for pair in zip(changing, last)])
+        whole = self._whole([self._of_known_length(*pair) for pair in zip(changing, last)])
+        known = {} if self._scope.guard(self._node.name) else self._count.last
+        return [known.get(number, value) for number, value in enumerate(whole)]
 
     def _of_known_length(self, before: Any, after: Any) -> Any:
         """A list to which each iteration adds, or of which none does, has its length when the count is known."""

@@ -36,7 +36,7 @@ def run(scope: Any, loop: Loop) -> None:
         scope.guards[variable.merge] = guard
     start = {variable.merge: scope.raw(variable.start) for variable in loop.variables}
     count = trips.of_frame(loop, scope, start, scope.table)
-    last = _looped(scope, loop, start, count, guard)
+    last = {**_looped(scope, loop, start, count, guard), **({} if guard else count.last)}
     _leave(scope, loop, last, guard)
 
 
@@ -101,6 +101,8 @@ def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
     def body(carried: Any, number: Any) -> Any:
         inner = _iteration(scope, loop, carried, guard)
         inner.counts(number, count.most)
+        if count.most is None:
+            inner.bounding = (*inner.bounding, *scope.feeds_behind(loop.condition.name))
         _pass(inner, loop, TAKEN, loop.items)
         return {variable.merge: inner.carried(variable.following) for variable in loop.variables}
 

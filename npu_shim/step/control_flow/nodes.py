@@ -7,7 +7,7 @@ from typing import Any, Sequence
 from npu_shim.step import guards
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import Unsupported
-from npu_shim.step.rules.table import Attrs, Effect, Rule
+from npu_shim.step.rules.table import Effect
 from npu_shim.step.values import DEAD, is_known
 
 
@@ -35,8 +35,8 @@ def _merge(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     return guards.merged(scope, node)
 
 
-def _value(attrs: Attrs, x: Any) -> Any:
-    return x
+def _value_on(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    return inputs[0]  # of a reference its memory, as Identity does
 
 
 def _argument(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
@@ -59,7 +59,7 @@ RULES = {
     **{op: Effect(_hand_on) for op in HANDS_ON},
     **{op: Effect(_switch) for op in ("Switch", "RefSwitch")},
     **{op: Effect(_merge) for op in ("Merge", "RefMerge")},
-    **{op: Rule(_value, rows="each") for op in (
+    **{op: Effect(_value_on) for op in (
         "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics", "CheckNumericsV2", "DebugGradientIdentity",
         "DeepCopy", "CopyHost", "Copy")},
     "IdentityN": Effect(_all_on),

@@ -11,7 +11,7 @@ from npu_shim.step.graph import Graph, Node, Source
 from npu_shim.step.rules.table import Rule
 from npu_shim.step.values import is_known
 
-HANDS_ON = ENTERS | EXITS | NEXTS | SWITCHES | {"LoopCond"}
+HANDS_ON = ENTERS | EXITS | NEXTS | SWITCHES | {"LoopCond", "Identity", "RefIdentity", "StopGradient"}
 DECIDING = {"LogicalAnd": False, "LogicalOr": True}  # op -> the value of one input that decides
 
 
@@ -48,6 +48,18 @@ class Partial:
             value = value[source[1]] if source[1] < len(value) else UNKNOWN
         return np.asarray(value) if is_known(value) else UNKNOWN
 
+    def condition(self, source: Source) -> tuple[Any, bool]:
+        """(The value of a condition, whether a part of it is known that could end its loop)."""
+        return self(source), any(part is not UNKNOWN for part in self._parts(source))
+
+    def _parts(self, source: Source) -> list[Any]:
+        node = self._nodes.get(source[0])
+        if node is not None and node.op in HANDS_ON:
+            return self._parts(node.inputs[0])
+        if node is not None and node.op == "LogicalAnd":
+            return [part for inner in node.inputs for part in self._parts(inner)]
+        return [self(source)]
+
     def _node(self, name: str) -> Any:
         if name not in self._values:
             value = self._given(name)
@@ -80,10 +92,40 @@ class Partial:
         return UNKNOWN if body is None else tuple(evaluated(body, values, self._rules, self._functions))
 
 
+def deciding(nodes: Mapping[str, Node], condition: str, following: Mapping[str, Source]) -> set[str]:
+    """The names of the loop variables that a condition depends on, in this iteration or through later ones.
+
+    Args:
+        nodes: of the loop.
+        condition: name of a node.
+        following: name of a loop variable -> where its next value comes from.
+    """
+    chosen, pending, seen = set[str](), [condition], {condition}
+    while pending:
+        name = pending.pop()
+        if name in following:
+            chosen.add(name)
+            sources = [following[name][0]]
+        else:
+            sources = [source for source, _ in nodes[name].inputs] if name in nodes else []
+        pending += [source for source in sources if source not in seen]
+        seen.update(sources)
+    return chosen
+
+
 def evaluated(
     body: Graph, arguments: list[Any], rules: Mapping[str, Any], functions: Mapping[str, Graph]
 ) -> list[Any]:  # fmt: skip
     """What a function gives for these arguments, some of which are UNKNOWN: a list of known values and UNKNOWN."""
-    given = dict(zip(body.arguments, arguments))
-    partial = Partial(body.nodes, given.get, rules, functions)
-    return [partial(source) for source in body.results.values() if source[1] >= 0]
+    partial = of_body(body, arguments, rules, functions)
+    return [partial(source) for source in returned(body)]
+
+
+def of_body(body: Graph, arguments: list[Any], rules: Mapping[str, Any], functions: Mapping[str, Graph]) -> Partial:
+    """A function with these arguments, to be evaluated."""
+    return Partial(body.nodes, dict(zip(body.arguments, arguments)).get, rules, functions)
+
+
+def returned(body: Graph) -> list[Source]:
+    """Where what a function returns comes from."""
+    return [source for source in body.results.values() if source[1] >= 0]

@@ -6,22 +6,32 @@ known part bounds the loop.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any, Callable, Mapping, NamedTuple
 
 import numpy as np
 
-from npu_shim.step.control_flow.partial import UNKNOWN, Partial, evaluated
-from npu_shim.step.graph import Graph
+from npu_shim.step.control_flow.partial import UNKNOWN, Partial, deciding, of_body, returned
+from npu_shim.step.graph import Graph, Source
 from npu_shim.step.schedule import Loop
+from npu_shim.step.values import is_known
 
 LONGEST = 1_000_000  # iterations that are counted
+LONGEST_BOUND = 20_000  # where a part of the condition is not known
 
 
 class Trips(NamedTuple):
-    """How often a loop runs: at most `most` times (None if that is not known), and as often if `is_exact`."""
+    """How often a loop runs.
+
+    Attributes:
+        most: at most so often, None if that is not known.
+        is_exact: whether it runs as often.
+        last: if that is exact, the last values of its variables as far as they are known, by what names them.
+    """
 
     most: int | None
     is_exact: bool
+    last: Mapping[Any, Any] = MappingProxyType({})
 
 
 OPEN = Trips(None, False)
@@ -31,62 +41,76 @@ def of_frame(loop: Loop, scope: Any, start: Mapping[str, Any], rules: Mapping[st
     """The trips of a loop of TensorFlow 1; `start` maps the Merges of its variables to their first values."""
     following = {variable.merge: variable.following for variable in loop.variables}
     fixed = {variable.merge for variable in loop.constant}
+    chosen = deciding(loop.nodes, loop.condition.name, following)
+    following = {merge: source for merge, source in following.items() if merge in chosen}
+    unknown = {variable.merge for variable in loop.variables} - chosen
+    entered = {node.name for node in loop.enters}
 
     def partial(state: Mapping[str, Any]) -> Partial:
         def given(name: str) -> Any:
             if name in state:
                 return (state[name], UNKNOWN)
-            is_outside = name not in loop.nodes or name in fixed
-            return scope.values.get(name, UNKNOWN) if is_outside or name in entered else None
+            is_outside = name not in loop.nodes or name in fixed or name in entered
+            others = name in unknown
+            return UNKNOWN if others else scope.values.get(name, UNKNOWN) if is_outside else None
 
         return Partial(loop.nodes, given, rules, scope.run.program.functions)
 
-    entered = {node.name for node in loop.enters}
     condition = (loop.condition.name, 0)
-    return _counted(start, lambda state: partial(state)(condition), lambda state: _next(partial(state), following))
+    return _counted(
+        {merge: value if is_known(value) else UNKNOWN for merge, value in start.items() if merge in chosen},
+        lambda state: partial(state).condition(condition),
+        lambda state: _next(partial(state), following),
+    )
 
 
-def _next(partial: Partial, following: Mapping[str, Any]) -> dict[str, Any]:
+def _next(partial: Partial, following: Mapping[Any, Source]) -> dict[Any, Any]:
     return {name: partial(source) for name, source in following.items()}
 
 
 def of_functions(
     condition: Graph, body: Graph, start: list[Any], rules: Mapping[str, Any], functions: Mapping[str, Graph]
 ) -> Trips:
-    """The trips of a While with these first values, known or anything else."""
-    known = {number: value if isinstance(value, (np.ndarray, np.generic)) else UNKNOWN
-             for number, value in enumerate(start)}  # fmt: skip
+    """The trips of a While with these first values, known or anything else; `last` is by number."""
 
     def listed(state: Mapping[Any, Any]) -> list[Any]:
-        return [state[number] for number in range(len(start))]
+        return [state.get(number, UNKNOWN) for number in range(len(start))]
 
+    (result,) = returned(condition)
+    sources = returned(body)
+    chosen = _deciding_arguments(condition, body, result)
     return _counted(
-        known,
-        lambda state: evaluated(condition, listed(state), rules, functions)[0],
-        lambda state: dict(enumerate(evaluated(body, listed(state), rules, functions))),
+        {at: start[at] if is_known(start[at]) else UNKNOWN for at in chosen},
+        lambda state: of_body(condition, listed(state), rules, functions).condition(result),
+        lambda state: _next(of_body(body, listed(state), rules, functions), {at: sources[at] for at in chosen}),
     )
+
+
+def _deciding_arguments(condition: Graph, body: Graph, result: Source) -> set[int]:
+    """Numbers of the loop variables that a condition depends on, in this iteration or through later ones."""
+    asked = deciding(condition.nodes, result[0], {name: (name, 0) for name in condition.arguments})
+    numbers = {condition.arguments.index(name) for name in asked}
+    sources, itself = returned(body), {name: (name, 0) for name in body.arguments}
+    while True:
+        more = {body.arguments.index(name) for at in numbers for name in deciding(body.nodes, sources[at][0], itself)}
+        if more <= numbers:
+            return numbers
+        numbers |= more
 
 
 def _counted(
-    state: Mapping[Any, Any], goes_on: Callable[[Any], Any], following: Callable[[Any], dict[Any, Any]]
+    state: Mapping[Any, Any],
+    goes_on: Callable[[Any], tuple[Any, bool]],
+    following: Callable[[Any], dict[Any, Any]],
 ) -> Trips:
     is_exact = True
     for count in range(LONGEST):
-        go = goes_on(state)
+        go, may_end = goes_on(state)
         if go is not UNKNOWN and not np.all(go):
-            return Trips(count, is_exact)
-        if go is UNKNOWN:
-            is_exact = False
-        new = following(state)
-        if go is UNKNOWN and not _changes(state, new):
+            last = {name: value for name, value in state.items() if value is not UNKNOWN}
+            return Trips(count, is_exact, last if is_exact else {})
+        is_exact = is_exact and go is not UNKNOWN
+        if not may_end or (not is_exact and count > LONGEST_BOUND):
             return OPEN
-        state = new
+        state = following(state)
     return OPEN
-
-
-def _changes(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> bool:
-    """Whether anything that is known changes: else what is not known decides alone."""
-    return any(
-        value is not UNKNOWN and (old[name] is UNKNOWN or not np.array_equal(old[name], value))
-        for name, value in new.items()
-    )

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from npu_shim.step.graph import Text
+from npu_shim.step.containers import lists
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
-from npu_shim.step.values import Rows, ints, is_known, whole, xp
+from npu_shim.step.values import ints, is_known, whole, xp
 
 # -- made --------------------------------------------------------------------------------------------------------------
 
@@ -37,7 +37,13 @@ SMALL = 4096  # elements: known tensors beyond are made by XLA, so that programs
 
 def like(value: int) -> Rule:
     """A tensor of one value in the shape of another."""
-    return Rule(lambda attrs, x: _full(x.shape, np.array(value, x.dtype)), rows="each")
+
+    def filled(attrs: Attrs, x: Any) -> Any:
+        if isinstance(x, lists.List) and value == 0:
+            return lists.zeros_like(x)
+        return _full(x.shape, np.array(value, x.dtype))
+
+    return Rule(filled, rows="each", lists=value == 0)
 
 
 def range_(attrs: Attrs, start: Any, limit: Any, delta: Any) -> Any:
@@ -65,16 +71,8 @@ def one_hot(attrs: Attrs, indices: Any, depth: Any, on: Any, off: Any) -> Any:
 
 
 def shape(attrs: Attrs, x: Any) -> Any:
-    """Shape: known, but where rows depend on data."""
-    if isinstance(x, Text):
-        return np.array(x.shape, attrs["out_type"])
+    """Shape: known."""
     return np.array(x.shape, attrs["out_type"])
-
-
-def shape_of_rows(attrs: Attrs, x: Rows) -> Any:
-    """Shape: a traced vector, whose first element is the count."""
-    rest = np.array(x.array.shape[1:], attrs["out_type"])
-    return jnp.concatenate([jnp.reshape(x.count, (1,)).astype(attrs["out_type"]), rest])
 
 
 def shape_n(attrs: Attrs, *values: Any) -> Any:
@@ -312,16 +310,6 @@ def select_v2(attrs: Attrs, condition: Any, x: Any, y: Any) -> Any:
     return xp(condition, x, y).where(condition, x, y)
 
 
-def _shape_rows(attrs: Attrs, *values: Any) -> Any:
-    shapes = tuple(shape_of_rows(attrs, v) if isinstance(v, Rows) else shape(attrs, v) for v in values)
-    return shapes[0] if len(shapes) == 1 else shapes
-
-
-def _size_of_rows(attrs: Attrs, x: Rows) -> Any:
-    rest = int(np.prod(x.array.shape[1:], dtype=np.int64))
-    return x.count.astype(attrs["out_type"]) * np.array(rest, attrs["out_type"])
-
-
 RULES = {
     "Const": Rule(const),
     "Fill": Rule(fill, known=(0,)),
@@ -330,9 +318,9 @@ RULES = {
     "Range": Rule(range_, known=(0, 1, 2)),
     "LinSpace": Rule(linspace, known=(2,)),
     "OneHot": Rule(one_hot, known=(1,), rows="each"),
-    "Shape": Rule(shape, rows=_shape_rows, text=True),
-    "ShapeN": Rule(shape_n, rows=_shape_rows),
-    "Size": Rule(lambda attrs, x: np.array(x.size, attrs["out_type"]), rows=_size_of_rows),
+    "Shape": Rule(shape, text=True),
+    "ShapeN": Rule(shape_n),
+    "Size": Rule(lambda attrs, x: np.array(x.size, attrs["out_type"])),
     "Rank": Rule(lambda attrs, x: np.int32(x.ndim), rows=lambda attrs, x: np.int32(x.array.ndim)),
     "BroadcastGradientArgs": Rule(broadcast_gradient_args, known=(0, 1)),
     "BroadcastArgs": Rule(broadcast_args, known=(0, 1)),

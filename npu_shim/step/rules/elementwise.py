@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.containers import lists
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import is_known, xp
 
@@ -123,6 +124,8 @@ def squared_difference(x: Any, y: Any) -> Any:
 
 def add_n(attrs: Attrs, *values: Any) -> Any:
     """The sum of tensors of one shape, from the first to the last."""
+    if isinstance(values[0], lists.List):
+        return lists.add(*values)
     result = values[0]
     for value in values[1:]:
         result = result + value
@@ -234,7 +237,7 @@ RULES = {
     "Equal": Rule(_equal, rows="each"),
     "NotEqual": Rule(_not_equal, rows="each"),
     "ApproximateEqual": Rule(lambda attrs, x, y: jnp.abs(x - y) < np.array(attrs["tolerance"], x.dtype), rows="each"),
-    "AddN": Rule(add_n, rows="each"),
+    "AddN": Rule(add_n, rows="each", lists=True),
     "AccumulateNV2": Rule(add_n, rows="each"),
     "Div": _traced(truncated),
     "TruncateDiv": _traced(truncated),

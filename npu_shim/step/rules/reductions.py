@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
-from npu_shim.step.values import Rows, ints, traced, whole, xp
+from npu_shim.step.values import ints, traced, whole, xp
 
 
 def axes_of(axes: Any, rank: int) -> tuple[int, ...]:
@@ -24,15 +23,7 @@ def _along(function: Callable[[Any, Any, tuple[int, ...], bool], Any]) -> Rule:
         along = axes_of(axes, x.ndim)
         return function(xp(x), x, along, attrs["keep_dims"]) if along else x
 
-    def of_rows(attrs: Attrs, x: Any, axes: Any) -> Any:
-        if not isinstance(x, Rows):
-            raise Unsupported("its axes depend on data")
-        along = axes_of(axes, x.array.ndim)
-        if 0 in along:
-            raise Unsupported("it reduces over rows whose number depends on data")
-        return Rows(reduced(attrs, x.array, axes), x.count)
-
-    return Rule(reduced, known=(1,), rows=of_rows)
+    return Rule(reduced, known=(1,))
 
 
 def _sum(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:

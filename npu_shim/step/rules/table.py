@@ -24,12 +24,14 @@ class Rule(NamedTuple):
         rows: how it takes data-sized rows: None for not at all; "each" where every row of the result is made of the
             same row of the inputs; or a function of (attrs, *values), some of which are Rows.
         text: whether it takes constants of strings.
+        lists: whether it takes TensorLists.
     """
 
     apply: Callable[..., Any]
     known: tuple[int, ...] = ()
     rows: Any = None
     text: bool = False
+    lists: bool = False
 
 
 class Update(NamedTuple):

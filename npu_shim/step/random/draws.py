@@ -1,0 +1,198 @@
+"""Random ops: stateful ones draw from their seeds and a counter in the state, stateless ones from their inputs.
+
+The state of a step's random ops is one variable, STATE: int64 [ops, 3], for each op in the program's order its two
+seeds and how many blocks it has used. An op whose seeds are both zero has seeds that are drawn when the state is made.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, Callable, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from npu_shim.step import guards
+from npu_shim.step.graph import Node
+from npu_shim.step.packing import DRAWING
+from npu_shim.step.random import distributions
+from npu_shim.step.random.philox import Generator, of_seeds
+from npu_shim.step.refusals import Unknown, Unsupported
+from npu_shim.step.rules.table import Attrs, Effect, Rule
+from npu_shim.step.values import ints, is_known, whole
+
+STATE = "npu_shim/random_state"
+ANY = 3  # an algorithm that the device may choose, which on CPUs is Philox
+PHILOX = 1
+
+
+def initial_state(draws: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """A new state for a program's `draws`; seeds that are zero are drawn from the system."""
+    rows = [
+        [*(seeds if any(seeds) else np.frombuffer(os.urandom(16), np.int64).tolist()), 0]
+        for _, _, *seeds in draws
+    ]  # fmt: skip
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _cell(number: int) -> str:
+    return "%s/%d" % (STATE, number)
+
+
+def opened(cells: dict[str, Any], count: int) -> None:
+    """Gives each op a counter of its own among the cells."""
+    if count and STATE in cells:
+        cells.update((_cell(number), cells[STATE][number, 2]) for number in range(count))
+
+
+def closed(cells: dict[str, Any], count: int) -> None:
+    """Puts the counters back into the state."""
+    if count and STATE in cells:
+        counters = jnp.stack([jnp.asarray(cells[_cell(number)], np.int64) for number in range(count)])
+        cells[STATE] = jnp.asarray(cells[STATE]).at[:, 2].set(counters)
+
+
+def _reserved(scope: Any, node: Node, used: int) -> Generator:
+    """The generator of a stateful op for one run, which uses so many blocks."""
+    run = scope.run
+    number = run.draws.get((run.name_of(scope.schedule.graph), node.name))
+    if number is None or STATE not in run.cells:
+        raise Unsupported("the step has no state for what it draws")
+    seeds: Any = (node.attrs["seed"], node.attrs["seed2"])
+    if not any(seeds):
+        seeds = run.before[STATE][number, 0], run.before[STATE][number, 1]
+    key, high = (jnp.asarray(np.int64(seed) if isinstance(seed, int) else seed).astype(np.uint64) for seed in seeds)
+    cell, guard = _cell(number), scope.guard(node.name)
+    old = run.cells[cell]
+    new = old + np.int64(used)
+    run.cells[cell] = guards.chosen(scope.predicates, guard, new, old) if guard else new
+    return Generator(key, old.astype(np.uint64), high)
+
+
+def _shape(scope: Any, inputs: Sequence[Any]) -> tuple[int, ...]:
+    shape = scope.value(inputs[0])
+    if not is_known(shape):
+        raise Unknown(0)
+    return ints(shape) if shape.size else ()
+
+
+def _filled(draw: Callable[[Generator, Sequence[int], Any], Any]) -> Effect:
+    def filled(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+        shape = _shape(scope, inputs)
+        generator = _reserved(scope, node, math.prod(shape) * distributions.RESERVED)
+        return draw(generator, shape, node.attrs["dtype"])
+
+    return Effect(filled)
+
+
+def uniform_int(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """RandomUniformInt."""
+    shape = _shape(scope, inputs)
+    low, high = (scope.value(raw) for raw in inputs[1:])
+    generator = _reserved(scope, node, math.prod(shape) * distributions.RESERVED)
+    return distributions.uniform_int(generator, shape, low, high)
+
+
+def multinomial(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """Multinomial."""
+    logits, samples = (scope.value(raw) for raw in inputs)
+    if not is_known(samples):
+        raise Unknown(1)
+    count = whole(samples)
+    reserved = -(-count // 4) * 4 * 2 * logits.shape[0]  # doubles take two numbers
+    generator = _reserved(scope, node, reserved * distributions.RESERVED)
+    return distributions.multinomial(generator, logits, count, node.attrs["output_dtype"])
+
+
+def shuffle(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """RandomShuffle, of rows."""
+    value = scope.value(inputs[0])
+    if np.ndim(value) == 0 or value.shape[0] <= 1:
+        return value
+    size = value.shape[0]
+    generator = _reserved(scope, node, -(-(size - 1) // 4))
+    return jnp.take(jnp.asarray(value), distributions.permutation(generator, size), 0, mode="clip")
+
+
+# -- stateless ---------------------------------------------------------------------------------------------------------
+
+
+def _stateless(draw: Callable[[Generator, Sequence[int], Any], Any]) -> Rule:
+    def drawn(attrs: Attrs, shape: Any, seeds: Any) -> Any:
+        return draw(of_seeds(seeds), ints(shape) if shape.size else (), attrs["dtype"])
+
+    return Rule(drawn, known=(0,))
+
+
+def _keyed(key: Any, counter: Any, algorithm: Any) -> Generator:
+    if not is_known(algorithm) or whole(algorithm) not in (PHILOX, ANY):
+        raise Unsupported("its algorithm is not Philox")
+    return Generator(jnp.asarray(key)[0], jnp.asarray(counter)[0], jnp.asarray(counter)[1])
+
+
+def _stateless_v2(draw: Callable[[Generator, Sequence[int], Any], Any]) -> Rule:
+    def drawn(attrs: Attrs, shape: Any, key: Any, counter: Any, algorithm: Any) -> Any:
+        return draw(_keyed(key, counter, algorithm), ints(shape) if shape.size else (), attrs["dtype"])
+
+    return Rule(drawn, known=(0, 3))
+
+
+def _stateless_int(attrs: Attrs, shape: Any, seeds: Any, low: Any, high: Any) -> Any:
+    return distributions.uniform_int(of_seeds(seeds), ints(shape) if shape.size else (), low, high)
+
+
+def _stateless_int_v2(
+    attrs: Attrs, shape: Any, key: Any, counter: Any, algorithm: Any, low: Any, high: Any
+) -> Any:  # fmt: skip
+    dims = ints(shape) if shape.size else ()
+    return distributions.uniform_int(_keyed(key, counter, algorithm), dims, low, high)
+
+
+def _full_int(generator: Generator, shape: Sequence[int], dtype: Any) -> Any:
+    return distributions.bits(generator, math.prod(shape), 8 * dtype.itemsize).astype(dtype).reshape(shape)
+
+
+def _key_counter(attrs: Attrs, seeds: Any) -> Any:
+    generator = of_seeds(seeds)
+    return generator.key[None], jnp.stack([jnp.asarray(generator.low), generator.high])
+
+
+def _key_counter_algorithm(attrs: Attrs, seeds: Any) -> Any:
+    return (*_key_counter(attrs, seeds), np.int32(PHILOX))
+
+
+def _stateless_multinomial(attrs: Attrs, logits: Any, samples: Any, seeds: Any) -> Any:
+    return distributions.multinomial(of_seeds(seeds), logits, whole(samples), attrs["output_dtype"])
+
+
+FILLS = {
+    "RandomUniform": distributions.uniform,
+    "RandomStandardNormal": distributions.normal,
+    "TruncatedNormal": distributions.truncated_normal,
+}
+STATELESS = {
+    "Uniform": distributions.uniform,
+    "Normal": distributions.normal,
+    "UniformFullInt": _full_int,
+}
+
+RULES = {
+    **{op: _filled(draw) for op, draw in FILLS.items()},
+    "RandomUniformInt": Effect(uniform_int),
+    "Multinomial": Effect(multinomial),
+    "RandomShuffle": Effect(shuffle),
+    **{"StatelessRandom" + name: _stateless(draw) for name, draw in STATELESS.items()},
+    **{"StatelessRandom%sV2" % name: _stateless_v2(draw) for name, draw in STATELESS.items()},
+    "StatelessTruncatedNormal": _stateless(distributions.truncated_normal),
+    "StatelessTruncatedNormalV2": _stateless_v2(distributions.truncated_normal),
+    "StatelessRandomUniformInt": Rule(_stateless_int, known=(0,)),
+    "StatelessRandomUniformIntV2": Rule(_stateless_int_v2, known=(0, 3)),
+    "StatelessRandomGetKeyCounter": Rule(_key_counter),
+    "StatelessRandomGetKeyCounterAlg": Rule(_key_counter_algorithm),
+    "StatelessRandomGetAlg": Rule(lambda attrs: np.int32(PHILOX)),
+    "StatelessMultinomial": Rule(_stateless_multinomial, known=(1,)),
+}
+
+if not RULES.keys() >= DRAWING:
+    raise ValueError("ops that have a state have no rule: %s" % sorted(DRAWING - RULES.keys()))

@@ -1,0 +1,44 @@
+"""Runs a graph as a step of `npu_shim.step`, beside a session."""
+
+import jax
+import numpy as np
+
+from npu_shim.rewriter.analysis import order
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.step import interpreter, packing, unpacking
+from npu_shim.step.random import draws
+
+
+def program_of(graph, fetches, feeds=()):
+    """The Program of a tf.Graph: fetches are tensors and operations, feeds are placeholders."""
+    module = graphdef.read(graph.as_graph_def())
+    names = [fetch.name for fetch in fetches]
+    texts = [name.replace(":0", "") if ":" in name else "^" + name for name in names]
+    module.graph.results = {name: module.graph.value(text) for name, text in zip(names, texts)}
+    wanted = [value.node for value in module.graph.results.values()]
+    module.graph.keep(order.ancestors([*wanted, *(module.graph[fed.op.name] for fed in feeds)]))
+    return unpacking.unpacked(packing.packed(module, {fed.op.name: fed.name for fed in feeds}))
+
+
+class Step:
+    """A compiled step and its state, run by run."""
+
+    def __init__(self, graph, fetches, state=(), feeds=(), known=()):
+        self.program = program_of(graph, fetches, list(feeds))
+        self.state, self.names = dict(state), [fetch.name for fetch in fetches]
+        if self.program.draws:
+            self.state[draws.STATE] = draws.initial_state(self.program.draws)
+        self._known = {fed.name: np.asarray(value) for fed, value in dict(known).items()}
+        self._step = None
+
+    def __call__(self, feeds=()):
+        """The fetches, None for an operation."""
+        given = {fed.name: np.asarray(value) for fed, value in dict(feeds).items() if fed.name not in self._known}
+        with interpreter.traced_as_tensorflow():
+            if self._step is None:
+                step = interpreter.function(self.program)
+                lowered = jax.jit(lambda state, fed: step(state, {**fed, **self._known})).lower(self.state, given)
+                self._step = lowered.compile({"xla_backend_optimization_level": 0})
+            new, fetched = self._step(self.state, given)
+        self.state.update(new)
+        return [np.asarray(fetched[name]) if name in fetched else None for name in self.names]

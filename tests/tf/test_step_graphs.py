@@ -1,0 +1,242 @@
+"""Steps of `npu_shim.step` beside sessions: control flow of both versions, rows, random numbers, order of writes."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
+from step_runs import Step  # noqa: E402
+
+from npu_shim.step.refusals import Refusal  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def graph_mode():
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+@pytest.fixture
+def v1_control_flow():
+    was = tf.control_flow_v2_enabled()
+    tf.disable_control_flow_v2()
+    yield
+    if was:
+        tf.enable_control_flow_v2()
+
+
+@pytest.fixture
+def v2_control_flow():
+    was = tf.control_flow_v2_enabled()
+    tf.enable_control_flow_v2()
+    yield
+    if not was:
+        tf.disable_control_flow_v2()
+
+
+def number(value=1.5, shape=()):
+    return tf.placeholder_with_default(np.full(shape, value, np.float32), shape)
+
+
+def compared(fetches, feeds=None, known=None, tolerance=1e-6, runs=1):
+    """Runs a session and a step on the same state; compares what they fetch in each run, and the state at the end."""
+    feeds, known = feeds or {}, known or {}
+    graph = tf.get_default_graph()
+    variables = tf.global_variables()
+    with tf.Session(graph=graph) as session:
+        session.run(tf.global_variables_initializer())
+        before = session.run(variables)
+        state = {variable.op.name: value for variable, value in zip(variables, before)}
+        step = Step(graph, fetches, state, [*feeds, *known], known)
+        for _ in range(runs):
+            wanted = session.run(fetches, {**feeds, **known})
+            for fetch, got, want in zip(fetches, step(feeds), wanted):
+                if want is not None:
+                    assert got.dtype == want.dtype, fetch
+                    np.testing.assert_allclose(got, want, tolerance, tolerance, err_msg=fetch.name)
+        for variable, want in zip(variables, session.run(variables)):
+            np.testing.assert_allclose(step.state[variable.op.name], want, tolerance, tolerance)
+
+
+def fed(value):
+    """A placeholder, and what is fed to it."""
+    value = np.asarray(value)
+    return tf.placeholder(value.dtype, value.shape), value
+
+
+def power_loop(x, count, body=None):
+    body = body or (lambda i, y: (i + 1, y * x + tf.cast(i, tf.float32)))
+    return tf.while_loop(lambda i, y: i < count, body, [0, x])[1]
+
+
+def condition_of(x):
+    """A conditional with a gradient on both sides, and one inside it."""
+    inner = lambda: tf.cond(x[1] > 0, lambda: x * x, lambda: tf.sin(x))  # noqa: E731
+    return tf.reduce_sum(tf.cond(x[0] > 0, inner, lambda: tf.exp(x) * 2.0))
+
+
+def nested(x):
+    def outer(i, y):
+        inner = tf.while_loop(lambda j, z: j < 3, lambda j, z: (j + 1, z * tf.sin(x) + y), [0, y])[1]
+        return i + 1, inner * 0.5
+
+    return tf.reduce_sum(tf.while_loop(lambda i, y: i < 4, outer, [0, x])[1])
+
+
+def conditional_in_loop(x):
+    def body(i, y):
+        return i + 1, tf.cond(tf.equal(i % 2, 0), lambda: tf.sin(y) * x, lambda: y + x)
+
+    return tf.reduce_sum(tf.while_loop(lambda i, y: i < 5, body, [0, x])[1])
+
+
+def arrays(x):
+    array = tf.TensorArray(tf.float32, 4, clear_after_read=False).unstack(x)
+    out = tf.TensorArray(tf.float32, 4)
+    body = lambda i, o: (i + 1, o.write(i, array.read(i) * array.read(3 - i)))  # noqa: E731
+    return tf.reduce_sum(tf.while_loop(lambda i, o: i < 4, body, [0, out])[1].stack() ** 2)
+
+
+LOOPS = {
+    "power": lambda x: tf.reduce_sum(power_loop(x, 5)),
+    "condition": condition_of,
+    "conditional in a loop": conditional_in_loop,
+    "arrays": arrays,
+    "nested": nested,
+}
+
+
+REFUSED = {  # gradients of version 2: the session runs them
+    "condition": "Optional", "conditional in a loop": "a list of lists", "nested": "a list of lists",
+    "arrays": "had to be known",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("value", [0.7, -0.7])
+def test_version_1_with_gradients(v1_control_flow, name, value):
+    x, given = fed(np.linspace(value, 1.2, 4).astype(np.float32))
+    y = LOOPS[name](x)
+    compared([y, tf.gradients(y, x)[0]], {x: given})
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_version_2_with_gradients(v2_control_flow, name):
+    x, given = fed(np.linspace(0.7, 1.2, 4).astype(np.float32))
+    y = LOOPS[name](x)
+    compared([y], {x: given})
+    fetches = [y, tf.gradients(y, x)[0]]
+    if name not in REFUSED:
+        compared(fetches, {x: given})
+        return
+    with pytest.raises(Refusal, match=REFUSED[name]):
+        compared(fetches, {x: given})
+
+
+def test_a_loop_whose_length_is_fed_wants_to_know_it(v1_control_flow):
+    x, given = fed(np.float32([0.5, 0.6]))
+    n, count = fed(np.int32(4))
+    y = tf.reduce_sum(power_loop(x, n))
+    fetches = [y, tf.gradients(y, x)[0]]
+    with pytest.raises(Refusal) as refused:
+        compared(fetches, {x: given, n: count})
+    assert refused.value.feeds == (n.name,)
+    compared(fetches, {x: given}, {n: count})
+    compared([y], {x: given, n: count})  # without a gradient nothing is kept
+
+
+def test_a_loop_variable_that_grows(v1_control_flow):
+    x, given = fed(np.float32([[0.5, 0.6]]))
+    _, y = tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, tf.concat([y, y[:1] * 2], 0)), [0, x],
+                         shape_invariants=[tf.TensorShape([]), tf.TensorShape([None, 2])])  # fmt: skip
+    compared([y], {x: given})
+
+
+def test_case_and_calls(v2_control_flow):
+    x, given = fed(np.float32([0.5, 0.6]))
+    k, which = fed(np.int32(7))
+    chosen = tf.switch_case(k, [lambda: x, lambda: x * 2, lambda: x * 3])
+    called = tf.function(lambda y: (y * 2, y + 1))(chosen)
+    compared([chosen, *called], {x: given, k: which})
+
+
+def test_writes_in_conditionals(v1_control_flow):
+    p, taken = fed(np.bool_(True))
+    for resource in (False, True):
+        v = tf.get_variable("v%d" % resource, initializer=np.float32([1, 2]), use_resource=resource)
+        one = tf.cond(p, lambda v=v: tf.assign_add(v, [1.0, 1.0]).op, lambda v=v: tf.assign_sub(v, [5.0, 5.0]).op)
+        with tf.control_dependencies([one]):
+            after = tf.identity(v.read_value())
+        for value in (taken, not taken):
+            compared([after], {p: np.bool_(value)}, runs=2)
+
+
+def test_every_update_counts(v1_control_flow):
+    for resource in (False, True):
+        v = tf.get_variable("v%d" % resource, initializer=np.float32(1), use_resource=resource)
+        updates = [tf.assign(v, v * 0.5).op for _ in range(3)]
+        step = Step(tf.get_default_graph(), updates, {v.op.name: np.float32(1)})
+        step()
+        assert step.state[v.op.name] == 0.125
+
+
+def test_reads_come_before_writes_that_they_do_not_follow():
+    v = tf.get_variable("v", initializer=np.float32(1), use_resource=True)
+    before = v.read_value() * 2
+    add = tf.assign_add(v, 1.0)
+    with tf.control_dependencies([add]):
+        after = v.read_value() * 2
+    assert Step(tf.get_default_graph(), [before, after], {"v": np.float32(1)})() == [2, 4]
+
+
+def test_a_fetched_reference_variable_is_read_last(v1_control_flow):
+    v = tf.get_variable("v", initializer=np.float32(1), use_resource=False)
+    add = tf.assign_add(v, 1.0).op
+    assert Step(tf.get_default_graph(), [v.value(), add], {"v": np.float32(1)})() == [2, None]
+
+
+def test_rows_whose_number_depends_on_data():
+    x, given = fed(np.float32([[1, -2], [3, 4], [-5, 6], [7, 8]]))
+    w = tf.get_variable("w", initializer=np.float32([[1, 2, 3], [4, 5, 6]]))
+    rows = tf.boolean_mask(x, x[:, 0] > 0)
+    loss = tf.reduce_mean(tf.square(tf.tanh(tf.matmul(rows, w) * 0.1))) + tf.reduce_sum(tf.reduce_max(rows, 1))
+    compared([loss, *tf.gradients(loss, [x, w])], {x: given})
+    ids, places = fed(np.int64([3, 1, 3, 2, 1]))
+    unique, index = tf.unique(ids)
+    sums = tf.unsorted_segment_sum(tf.gather(x, index), index, tf.shape(unique)[0])
+    compared([index, tf.reduce_sum(sums * tf.cast(unique, tf.float32)[:, None], 0)], {x: given, ids: places})
+
+
+def test_sparse_updates_by_optimizers(v1_control_flow):
+    for number, make in enumerate([tf.train.AdamOptimizer, tf.train.AdagradOptimizer, tf.train.RMSPropOptimizer,
+                                   lambda rate: tf.train.MomentumOptimizer(rate, 0.9), tf.train.FtrlOptimizer,
+                                   tf.train.GradientDescentOptimizer, tf.train.AdadeltaOptimizer]):  # fmt: skip
+        with tf.Graph().as_default():
+            table = tf.get_variable("t", initializer=np.linspace(-1, 1, 10).astype(np.float32).reshape(5, 2),
+                                    use_resource=bool(number % 2))  # fmt: skip
+            ids, given = fed(np.int32([3, 1, 3, 2]))
+            dense = tf.get_variable("d", initializer=np.float32([0.5, 1.5]), use_resource=bool(number % 2))
+            loss = tf.reduce_sum(tf.square(tf.gather(table, ids) * dense))
+            compared([loss, make(0.1).minimize(loss)], {ids: given}, tolerance=2e-6, runs=2)
+
+
+def test_random_numbers_are_tensorflows_own():
+    tf.set_random_seed(7)
+    drawn = [tf.random_uniform([5, 7], -3, 1000, dtype=dtype, seed=3) for dtype in (tf.int32, tf.int64)]
+    for dtype in (tf.float32, tf.float64, tf.float16, tf.bfloat16):
+        drawn += [tf.random_uniform([5, 7], dtype=dtype, seed=3), tf.random_normal([5, 7], dtype=dtype, seed=4),
+                  tf.truncated_normal([5, 30], dtype=dtype, seed=5)]  # fmt: skip
+    logits = tf.constant(np.random.RandomState(0).randn(3, 9).astype(np.float32))
+    drawn += [tf.random.categorical(logits, 5, seed=6), tf.random_shuffle(tf.range(7), seed=9)]
+    drawn += [
+        tf.nn.dropout(tf.ones([20]), rate=0.3, seed=8), tf.random.stateless_uniform([5], [2, -3]),
+        tf.random.stateless_truncated_normal([9], [2, 3]), tf.random.stateless_categorical(logits, 5, [4, 5]),
+    ]  # fmt: skip
+    compared([value if value.dtype != tf.bfloat16 else tf.cast(value, tf.float32) for value in drawn], runs=3)
+
+
+def test_an_op_without_a_rule_is_named():
+    x, given = fed(np.float32([1, 2]))
+    y = tf.strings.length(tf.as_string(x), name="count")
+    with pytest.raises(Refusal, match=r"'AsString' \(AsString\): this op has no rule"):
+        Step(tf.get_default_graph(), [y], (), [x])({x: given})
