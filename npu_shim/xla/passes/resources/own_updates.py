@@ -18,13 +18,13 @@ A reference may be read later than edges say: Grappler makes (v + 1) + x, where 
 from __future__ import annotations
 
 import collections
-from typing import Any, Collection, NamedTuple
+from typing import Any, Collection, Iterable, NamedTuple
 
 from npu_shim.rewriter.analysis import branches, calls, order, writes
 from npu_shim.rewriter.analysis.frames import frames
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.walks import behind, reached
-from npu_shim.rewriter.ir.graph import Graph, Node, Value
+from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
 from npu_shim.rewriter.ir.module import Function, Module
 from npu_shim.xla.passes.control_flow.if_conversion import COSTLY
 from npu_shim.xla.passes.resources.late_reads import ASKS, MEMORY, PASSES_ON, VARIABLES
@@ -67,9 +67,28 @@ def sequence(module: Module, context: Any = None) -> None:
         PlanError: one is in a conditional or a loop that the other is not in; the error names both.
     """
     for graph in module.graphs_with(ASSIGNS.__contains__):
-        several = {variable: updates for variable, updates in _updates(graph).items() if len(updates) > 1}
+        several = _several(graph)
+        if _merge(node for updates in several.values() for update in updates for node in update.reads):
+            several = _several(graph)
         if several:
             _sequence(graph, several)
+
+
+def _several(graph: Graph) -> dict[Node, list[Update]]:
+    return {variable: updates for variable, updates in _updates(graph).items() if len(updates) > 1}
+
+
+def _merge(reads: Iterable[Node]) -> bool:
+    """Makes one of reads that make the same of the same, as a session does; whether there were any."""
+    kept: dict[Any, Node] = {}
+    equals = {node: kept.setdefault(_key(node), node) for node in dict.fromkeys(reads)}
+    gone = {node: first for node, first in equals.items() if node is not first}
+    for node, first in gone.items():
+        for value in node.outputs():
+            value.replace_by(first.output(value.index))
+        node.output(CONTROL).replace_by(first.output(CONTROL))
+        node.graph.remove([node])
+    return bool(gone)
 
 
 def _sequence(graph: Graph, several: dict[Node, list[Update]]) -> None:
@@ -159,7 +178,6 @@ class _Precedence:
             for source in node.sources():
                 before[node] |= before.get(source, 0) | self._own.get(source, 0)
         self._before = {node: before.get(node, 0) for node in self._own}
-        self.keys = {node: _key(node) for node in nodes}  # as a session has them: it knows no edges that are added here
 
     def is_before(self, first: Node, second: Node) -> bool:
         """Whether a node waits for another one."""
@@ -213,16 +231,14 @@ def _order(variable: Node, first: Update, second: Update, precedence: _Precedenc
 
 def _open(earlier: Update, later: Update, precedence: _Precedence) -> list[Node]:
     """Where a later update begins, as far as that is not certainly before an earlier one ends."""
-    merged = {precedence.keys[node] for node in earlier.reads}
-    open_ones = [node for node in later.begins if not precedence.surely(node, earlier.node)]
-    return [node for node in open_ones if precedence.keys[node] not in merged]
+    return [n for n in later.begins if n not in earlier.reads and not precedence.surely(n, earlier.node)]
 
 
 def _key(node: Node) -> Any:
     """Equal for nodes that a session merges, since they make the same of the same."""
     if node.op in READS or node.op in ASSIGNS:
         return node
-    return node.op, tuple(map(_content, node.inputs)), node.controls
+    return node.op, tuple(map(_content, node.inputs)), node.controls, node.device, repr(node.attrs.items())
 
 
 def _content(value: Value) -> Any:
