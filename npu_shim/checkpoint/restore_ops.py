@@ -64,7 +64,7 @@ def ways(
         UNKNOWN, is for the tensor's own dtype and for a tensor about which nothing is known, so that the error is that
         of an ordinary read. A tensor that is never cast has no other.
     """
-    on_request = initialize_loss_scale and selection.LOSS_SCALE.search(read.name)
+    on_request = initialize_loss_scale and selection.ADDED.search(read.name)
     stored = COUNTERS if on_request and read.dtype in COUNTERS else ()
     stored = stored_dtypes if read.dtype in CASTABLE else stored
     others = [d for d in stored if d != read.dtype] + ([read.dtype] if on_request else [])

@@ -15,6 +15,7 @@ Sources: `BulkSaverBuilder` and `Saver.restore` of TensorFlow 1.15.5 and 2.15.1.
 from __future__ import annotations
 
 import functools
+import logging
 from typing import Any, ContextManager, Mapping
 
 import numpy as np
@@ -25,6 +26,11 @@ from npu_shim.checkpoint.restore_ops import CASTABLE, COUNTERS, UNKNOWN, convert
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
 
+LOG = logging.getLogger("npu_shim")
+KEPT = (
+    "npu_shim: %s lacks '%s'%s, which a loss scale or float32 masters have added: such variables keep their initial "
+    "values"
+)
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
@@ -38,7 +44,8 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
         stored_dtypes: the dtypes that a file may hold where a variable is float32, float16 or bfloat16: an iterable of
             what `tf.as_dtype` takes, or None for these three. Integers, strings and other dtypes are never cast.
         write_version: SaverDef.V1 or V2; None takes the `write_version` of the Saver.
-        init_missing_loss_scale: bool; True initializes loss-scale state that the file does not have instead of failing.
+        init_missing_loss_scale: bool; True initializes what only a loss scale or float32 masters have added, and the
+            file does not have, instead of failing, and logs it.
 
     Values that become infinite in float16 are counted on standard error.
 
@@ -211,7 +218,11 @@ def _restore(saver, shards, options, object_savers, sess, save_path):
     reads = [read for shard in shards for read in shard.reads]
     missing = [r.name for r in reads if r.name not in stored]
     if options["init_missing_loss_scale"]:
-        missing = [name for name in missing if not selection.LOSS_SCALE.search(name)]
+        added = sorted(name for name in missing if selection.ADDED.search(name))
+        missing = [name for name in missing if name not in added]
+        if added and not missing:
+            more = " and %d more" % (len(added) - 1) if added[1:] else ""
+            LOG.warning(KEPT, save_path, added[0], more)
     if missing and OBJECT_GRAPH in stored:
         return _restore_objects(saver, options, object_savers, sess, save_path)
     if missing:

@@ -28,6 +28,8 @@ STATE = (
     ("float32 master copy", r"(^|/)FP32-master-copy/"),
 )
 LOSS_SCALE = re.compile(dict(STATE)["loss-scale state"])
+# what only a loss scale, or float32 masters, add to the variables of a script
+ADDED = re.compile(LOSS_SCALE.pattern + r"|(^|/)cond(_\d+)?/beta[12]_power(_\d+)?$|/float32_master(/|$)")
 
 LEARNING_RATE = re.compile(r"(^|/)(learning_rate|lr)(_\d+)?$")
 GATHERED_STEPS = re.compile(r"(^|/)accumulated_steps(_\d+)?$")

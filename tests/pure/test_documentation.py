@@ -195,7 +195,12 @@ def messages():
 
 
 # errors of TensorFlow's own, and parts of paths and commands
-THEIRS = ("only supports NHWC", "do not yet support dilation rates larger than 1")
+THEIRS = (
+    "only supports NHWC",
+    "do not yet support dilation rates larger than 1",
+    "expected dtype float does not equal original dtype half",
+    "Key ... not found in checkpoint",
+)
 
 
 def quoted():

@@ -54,6 +54,7 @@ EFFECTS = {
     "watch": (ledger.WATCHED, [], "no run fetched a merged summary"),
     "dump": (ledger.DUMPED, [], "has written nothing"),
     "masters": (ledger.MASTERED, [], "had no effect: no optimizer of the script updates a 16-bit variable"),
+    "restore": (ledger.CASTING, [], "had no effect: the script made no tf.train.Saver"),
     "profile": (ledger.PROFILED, [], "has written no profile"),
     "repeat": (ledger.REPEATED, [], "the key alone does not"),
 }

@@ -23,7 +23,7 @@ from npu_shim.options.reports import doors, ledger
 from npu_shim.rewriter.errors import ConfigError
 
 MODE, ENGINE, REPORT, CALIBRATE, SET = doors.MODE, doors.ENGINE, doors.REPORT, doors.CALIBRATE, doors.SET
-SCALE, JAX, VERBOSE, MASTERS = doors.SCALE, doors.JAX, doors.VERBOSE, doors.MASTERS
+SCALE, JAX, VERBOSE, MASTERS, RESTORE = doors.SCALE, doors.JAX, doors.VERBOSE, doors.MASTERS, doors.RESTORE
 OPTIONS = {
     MODE: Option(
         "a precision mode, or auto", "MODE", "the precision mode of every session, whatever its config says: a mode of "
@@ -57,6 +57,10 @@ OPTIONS = {
         "", "", "give the script's own float16 and bfloat16 variables float32 masters, which its optimizers update in "
         "their place; as NPU_SHIM_MASTER_WEIGHTS=1",
     ),
+    RESTORE: Option(
+        "", "", "restore float32, float16 and bfloat16 checkpoints into variables of another of these dtypes; as "
+        "NPU_SHIM_RESTORE_CASTING=1",
+    ),
     VERBOSE: Option(
         "", "", "show all that TensorFlow says: which names of TensorFlow 1 it calls deprecated, and what it logs as "
         "it is loaded; as NPU_SHIM_VERBOSE=1",
@@ -89,6 +93,8 @@ def main(argv: Sequence[str]) -> int:
     of_environment = _asked_by_environment(options)
     if MASTERS in options:
         os.environ["NPU_SHIM_MASTER_WEIGHTS"] = "1"
+    if RESTORE in options:
+        os.environ["NPU_SHIM_RESTORE_CASTING"] = "1"
     if ENGINE in options:  # all later sessions and processes see it
         os.environ[engine.VARIABLE] = engine.checked(options[ENGINE], ENGINE)
     if JAX in options:
@@ -193,6 +199,7 @@ def _run(argv: list[str], begin: Callable[[], None]) -> int:
 def _begin(every: bool, scale: str | float | None, asked: Sequence[tuple[str, str, str]]) -> None:
     """Begins a process of a run; those that a script spawns too."""
     from npu_shim.bridge import horovod
+    from npu_shim.checkpoint import restoring
     from npu_shim.session.interception import eager, enabling
     from npu_shim.session.trial import protocol, recording
 
@@ -201,6 +208,8 @@ def _begin(every: bool, scale: str | float | None, asked: Sequence[tuple[str, st
     horovod.install()
     enabling.begin_run(every or protocol.is_asked(), scale)
     eager.refuse_training(asked)
+    if os.environ.get(restoring.VARIABLE) == "1":
+        restoring.install(functools.partial(ledger.note, ledger.CASTING))
     if protocol.is_asked():
         recording.begin()
 

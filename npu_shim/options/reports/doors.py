@@ -14,7 +14,7 @@ from npu_shim.options.reports import ledger
 from npu_shim.options.reports.ledger import Fact
 
 MODE, SET, ENGINE, REPORT, CALIBRATE = "--precision-mode", "--set", "--engine", "--report", "--calibrate"
-SCALE, JAX, VERBOSE, MASTERS = "--loss-scale", "--jax", "--verbose", "--master-weights"
+SCALE, JAX, VERBOSE, MASTERS, RESTORE = "--loss-scale", "--jax", "--verbose", "--master-weights", "--restore-casting"
 Facts = Mapping[str, Sequence[str]]  # kind -> details, as they came
 NO_STEP = (
     "no run of a session updates variables. A training step is a run that fetches a training op; where a script "
@@ -103,6 +103,10 @@ DOORS = {
         "gives 16-bit variables float32 masters", "",
         _needs(ledger.MASTERED, "had no effect: no optimizer of the script updates a 16-bit variable"),
     ),
+    "restore": Door(
+        "casts what Savers restore", "",
+        _needs(ledger.CASTING, "had no effect: the script made no tf.train.Saver, or only some with builders"),
+    ),
     "profile": Door("profiles sessions", ledger.SESSION, _needs(ledger.PROFILED, "has written no profile")),
     "repeat": Door(
         "repeats training steps", ledger.SESSION,
@@ -113,7 +117,7 @@ DOORS = {
 
 FLAGS = {
     MODE: "mode", SET: "options", ENGINE: "engine", REPORT: "report", CALIBRATE: "calibrate", SCALE: "scale",
-    JAX: "worker", MASTERS: "masters",
+    JAX: "worker", MASTERS: "masters", RESTORE: "restore",
 }  # fmt: skip
 FLAGS_WITHOUT_DOOR = {VERBOSE: "shows what there is"}
 # an option of a session -> its door
@@ -146,7 +150,8 @@ ESTIMATORS = "an argument of NPURunConfig, which tf.estimator takes as its own o
 # a variable -> its door
 ENVIRONMENT = {
     "NPU_SHIM_ENGINE": "engine", "NPU_SHIM_OPTIONS": "options", "NPU_SHIM_XLA": "clusters",
-    "NPU_SHIM_MASTER_WEIGHTS": "masters", "NPU_SHIM_RECOMPUTE": "step", "NPU_SHIM_ATTENTION": "step",
+    "NPU_SHIM_RESTORE_CASTING": "restore", "NPU_SHIM_MASTER_WEIGHTS": "masters",
+    "NPU_SHIM_RECOMPUTE": "step", "NPU_SHIM_ATTENTION": "step",
 }  # fmt: skip
 _OURS = "set by npu-shim itself"
 _FOLDER = "a folder or a file, which shows what it holds"
@@ -166,7 +171,7 @@ ENVIRONMENT_WITHOUT_DOOR = {
 # what is asked by a word that asks for nothing: sessions do that anyway
 NOTHING = {
     "engine": ("auto", "session"), "scale": ("auto", "off"), "step": ("auto",), "clusters": ("auto", "off"),
-    "repeat": ("1",), "masters": ("0",),
+    "repeat": ("1",), "masters": ("0",), "restore": ("0",),
 }  # fmt: skip
 
 
