@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 VARIABLE = "NPU_SHIM_RESTORE_CASTING"  # environment variable: "1" for all processes of a run
 _replaced = contextlib.ExitStack()
-_originals: list = []  # the Saver's own __init__, while it is replaced
+_originals: list[Any] = []  # the Saver's own __init__, while it is replaced
 
 
 def install() -> None:

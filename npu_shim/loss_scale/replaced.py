@@ -52,7 +52,7 @@ class Replacements:
         if (root, WATCH) in self._replaced:
             return
 
-        def subclassed(cls: type, **arguments: Any) -> None:
+        def subclassed(cls: Any, **arguments: Any) -> None:
             before(cls, **arguments)
             with self._lock:
                 if self._is_on:
@@ -60,7 +60,8 @@ class Replacements:
 
         own = vars(root).get(WATCH)
         before = own.__func__ if own is not None else lambda cls, **kw: super(root, cls).__init_subclass__(**kw)
-        self.replace(root, WATCH, lambda _: classmethod(subclassed))
+        hook: Any = subclassed
+        self.replace(root, WATCH, lambda _: classmethod(hook))
         for cls in reached([root], type.__subclasses__):
             self._replace_apply(cls, make)
 

@@ -100,8 +100,9 @@ def look(plan: Plan, protos: Any, facts: Facts) -> Seen:
     behind = {cast.source: cast.consumers for cast in plan.casts}  # consumers behind the up-cast of a rounding
     for cast in plan.casts:
         readers = [*cast.consumers, *behind.get(cast.name, ())]
-        low = cast.dtype == plan.policy.low and isinstance(cast.source, Port)
-        if low and readers and not _is_low(plan, cast.source):
+        if cast.dtype != plan.policy.low or not isinstance(cast.source, Port):
+            continue
+        if readers and not _is_low(plan, cast.source):
             down.append((cast, min((plan.view.nodes[position] for position, _ in readers), key=attrgetter("name"))))
             if not cast.clamped:
                 rounded.setdefault(cast.source, []).extend(position for position, _ in readers)
