@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -13,10 +13,13 @@ _replaced = contextlib.ExitStack()
 _originals: list[Any] = []  # the Saver's own __init__, while it is replaced
 
 
-def install() -> None:
+def install(told: Callable[[], Any] = lambda: None) -> None:
     """Lets Savers, `init_from_checkpoint` and warm starts cast between float32, float16 and bfloat16 from now on.
 
     Variables that only a loss scale, or float32 masters, have added, and that a file lacks, keep their initial values.
+
+    Args:
+        told: function that is called when a Saver gets the casts.
     """
     if _originals:
         return
@@ -27,6 +30,7 @@ def install() -> None:
     @functools.wraps(original)
     def init(self, *arguments, **options):
         if options.get("builder") is None and options.get("saver_def") is None and len(arguments) < 8:
+            told()
             options["builder"] = CastingSaverBuilder(init_missing_loss_scale=True)
         original(self, *arguments, **options)
 

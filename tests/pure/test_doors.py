@@ -54,7 +54,7 @@ EFFECTS = {
     "watch": (ledger.WATCHED, [], "no run fetched a merged summary"),
     "dump": (ledger.DUMPED, [], "has written nothing"),
     "masters": (ledger.MASTERED, [], "had no effect: no optimizer of the script updates a 16-bit variable"),
-    "restore": (ledger.CASTING, [], "had no effect: the script made no tf.train.Saver"),
+    "restore": (ledger.CASTING, [], "had no effect: the script made no tf.train.Saver, or only some with builders"),
     "profile": (ledger.PROFILED, [], "has written no profile"),
     "repeat": (ledger.REPEATED, [], "the key alone does not"),
 }

@@ -144,7 +144,8 @@ def _asked_by_environment(options: Mapping[str, str]) -> list[tuple[str, str]]:
     words = {name: os.environ[name] for name in doors.ENVIRONMENT if os.environ.get(name)}
     if ENGINE in options:
         words.pop(engine.VARIABLE, None)
-    for name in (forced.VARIABLE, *(["NPU_SHIM_MASTER_WEIGHTS"] if MASTERS in options else [])):
+    by_flag = {MASTERS: "NPU_SHIM_MASTER_WEIGHTS", RESTORE: "NPU_SHIM_RESTORE_CASTING"}
+    for name in (forced.VARIABLE, *(variable for flag, variable in by_flag.items() if flag in options)):
         words.pop(name, None)
     values = {} if MODE in options else forced.of_environment()
     options_set = [(forced.VARIABLE, "%s=%s" % pair) for pair in values.items() if pair[1] is not None]
