@@ -326,6 +326,40 @@ def tensors_and_operations_are_of_the_classes_of_those_names():
 
 
 @check
+def labels_that_no_kernel_has_are_dropped():
+    def label(op):
+        return op.node_def.attr["_kernel"].s.decode()
+
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        with graph._kernel_label_map({"Fact": "sergey", "Unique": "" if ON_1 else "parallel"}):
+            fact, (values, positions) = tf.raw_ops.Fact(), tf.unique(tf.constant([3, 1, 3]), name="few")
+            with graph._kernel_label_map({"Fact": "sergey" if ON_1 else "none", "Abs": ""}):
+                plain = tf.raw_ops.Fact()
+        assert (label(fact.op), label(plain.op), label(values.op)) == ("sergey", "sergey" if ON_1 else "", "")
+        assert b"Sergey" in session.run(fact) and session.run(tf.raw_ops.Fact()) == b"0! == 1"
+        assert [one.tolist() for one in session.run([values, positions])] == [[3, 1], [0, 1, 0]]
+        for wrong in ({"Fact": 1}, ["Fact"]):
+            try:
+                with graph._kernel_label_map(wrong):
+                    raise AssertionError(wrong)
+            except TypeError:
+                pass
+        called = tf.function(lambda x: tf.unique(x)[0], autograph=False)(tf.constant([3, 3]))
+        graph_def = graph.as_graph_def()
+    if ON_1:
+        return  # which refuses them
+    nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
+    asking = [node for node in nodes if node.op == "Unique"]
+    for node in asking:
+        node.attr["_kernel"].s = b"parallel"
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.import_graph_def(graph_def, name="")
+        fact, few, one = session.run([fact.name, values.name, called.name])
+        assert b"Sergey" in fact and (few.tolist(), one.tolist()) == ([3, 1], [3])
+    assert [node.attr["_kernel"].s for node in asking] == [b"parallel"] * 2  # the caller's own stay
+
+
+@check
 def a_kernel_that_is_an_array_has_the_inputs_dtype():
     kernel = np.arange(12.0).reshape([2, 2, 1, 3])
     with tf.Graph().as_default(), tf.Session() as session:

@@ -51,6 +51,7 @@ def install() -> None:
         dimensions,
         feature_columns,
         inferred,
+        kernel_labels,
         members,
         remapper,
         tensors,
@@ -60,6 +61,7 @@ def install() -> None:
     moved.install()
     dimensions.install()
     inferred.install()
+    kernel_labels.install()
     arrays.install()
     casts.install()
     members.install()
