@@ -272,6 +272,30 @@ for refused in (lambda: np.array([[1, 2], [3]], np.float32), lambda: np.asarray(
         continue
     raise AssertionError("rows of different lengths are no array of numbers")
 assert np.array([[1, 2], [3, 4]]).dtype == int and np.array([1.5], np.float32).dtype == np.float32
+# arrays of one element among numbers; the answers are those of NumPy 1.18
+A = np.array
+for given, dtype, wanted in (
+    ([1.0, 2.0, A([5.0])], np.float32, [1, 2, 5]), ([A([5.0]), A(3.0)], "f", [5, 3]), ((1, A([[[5]]])), "i8", [1, 5]),
+    ([1, A([5.7])], int, [1, 5]), ([1, A([5.7])], bool, [True, True]), ([1, A([-1])], np.uint8, [1, 255]),
+    ([[1, A([5])], [2, 3]], "f", [[1, 5], [2, 3]]), ([A([[5]]), [1]], "f", [[5], [1]]), ([1, A(["7"])], "f", [1, 7]),
+    ([1, A([5 + 1j])], "c8", [1, 5 + 1j]), ([1, A([5])], "i4,f4", [(1, 1), (5, 5)]),
+    ([1, A([1e300])], "f", [1, np.inf]), ([1, A([5])], object, [1, A([5])]), ([1, A([5])], None, [1, A([5])]),
+):
+    for function in (np.array, np.asarray, np.asanyarray):
+        for found in (function(given, dtype), function(given, dtype=dtype)):
+            assert (found.dtype, found.tolist()) == (np.dtype(dtype or object), wanted), (given, dtype, found)
+found = np.array([1, A([5])], "f", ndmin=2)
+assert (found.dtype, found.tolist()) == (np.float32, [[1, 5]])
+for given, dtype in (
+    ([1, A([5, 6])], "f"), ([1, A([])], "f"), ([1, [5]], "f"), ([[1, 2], A([5])], "f"), ([1, A([5 + 1j])], "f"),
+    ([1, A([None])], "f"), ([1, A(["x"])], "f"), ([1, A([5])], str), ([[1, A([5])], [2]], "f"), ([1, [A([5])]], "f"),
+):
+    try:
+        found = np.array(given, dtype)
+    except ValueError:
+        continue
+    raise AssertionError((given, dtype, found))
+assert np.loads(np.arange(3).dumps()).tolist() == [0, 1, 2]
 """
 
 
@@ -280,6 +304,7 @@ def test_rows_of_different_lengths_are_objects():
     assert ran.returncode == 0, ran.stderr
     if tuple(map(int, np.__version__.split(".")[:2])) >= (1, 24):
         assert "numpy.array of rows of different lengths or shapes" in ran.stderr
+        assert "numpy.array of numbers and arrays of one element, which NumPy 1.24 refuses, is an array" in ran.stderr
 
 
 def test_a_sound_file_is_written(tmp_path):

@@ -35,6 +35,7 @@ NAMES = {
         "long": ("builtins.int", "NumPy 1.24"),
         "unicode": ("builtins.str", "NumPy 1.24"),
         "asscalar": (__name__ + ".asscalar", "NumPy 1.23"),
+        "loads": ("pickle.loads", "NumPy 1.23"),
         **dict.fromkeys(("NaN", "NAN"), ("numpy.nan", "NumPy 2.0")),
         **dict.fromkeys(("Inf", "Infinity", "PINF", "infty"), ("numpy.inf", "NumPy 2.0")),
         "NINF": (__name__ + ".NINF", "NumPy 2.0"),

@@ -265,9 +265,10 @@ def takes_iterators(stack: Callable[..., Any], say: Callable[[str], None]) -> Ca
 
 
 def takes_ragged(array: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
-    """numpy.array, asarray or asanyarray, where rows of different lengths are an array of lists, as until NumPy 1.23.
+    """numpy.array, asarray or asanyarray of what had no common shape, as until NumPy 1.23.
 
-    Only without a dtype: with one they were an error then too.
+    Rows of different lengths are an array of lists. With a dtype they were an error then too, but an array of one
+    element among numbers was a number: `np.array([1.0, np.array([5.0])], np.float32)`.
     """
 
     @functools.wraps(array)
@@ -275,14 +276,48 @@ def takes_ragged(array: Callable[..., Any], say: Callable[[str], None]) -> Calla
         try:
             return array(*args, **kwargs)
         except ValueError as reason:
-            if "inhomogeneous" not in str(reason) or len(args) > 1 or kwargs.get("dtype") is not None:
+            if "inhomogeneous" not in str(reason):
                 raise
-            objects = array(*args, **{**kwargs, "dtype": object})
-        text = "numpy.%s of rows of different lengths or shapes, which NumPy 1.24 refuses, is an array of objects here"
-        say(text % array.__name__)
-        return objects
+            dtype = args[1] if len(args) > 1 else kwargs.get("dtype")
+            rest = {name: value for name, value in kwargs.items() if name != "dtype"}
+            objects = array(*args[:1], dtype=object, **rest)
+            given = objects if dtype is None else array(_with_numbers(objects, dtype, reason), *args[1:], **kwargs)
+        what = "rows of different lengths or shapes" if dtype is None else "numbers and arrays of one element"
+        means = "an array of objects" if dtype is None else "an array of numbers"
+        say("numpy.%s of %s, which NumPy 1.24 refuses, is %s here" % (array.__name__, what, means))
+        return given
 
     return of_rows
+
+
+def _with_numbers(objects: Any, dtype: Any, refusal: ValueError) -> Any:
+    """An array of objects, some of them arrays of one element, in a dtype; raises `refusal` for what has no number."""
+    import numpy as np
+
+    kind = np.dtype(dtype).kind
+    if kind not in "biufcV":
+        raise refusal
+    numbers = np.empty(objects.shape, object)
+    try:
+        for place, element in enumerate(objects.flat):
+            numbers.flat[place] = _number(element, kind)
+        return numbers.astype(dtype)
+    except TypeError:
+        raise refusal from None
+
+
+def _number(element: Any, kind: str) -> Any:
+    """What NumPy made of one element of an array of numbers; raises TypeError for a sequence of others than one."""
+    import numpy as np
+
+    if isinstance(element, np.ndarray):
+        [number] = np.asarray(element).reshape(-1) if element.size == 1 else [None]
+        if number is None or (np.iscomplexobj(number) and kind not in "cV"):
+            raise TypeError
+        return number
+    if isinstance(element, (list, tuple)):
+        raise TypeError
+    return element
 
 
 def measures_ragged(measure: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
