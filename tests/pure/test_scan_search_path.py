@@ -24,6 +24,7 @@ KNOWN = [
 OPEN = [
     "sys.path.append(args.code_path)",
     "sys.path.insert(0, find())",
+    "sys.path.insert(*where)",
     "root = '/a' if here else '/b'\nsys.path.append(root)",
     "root = '/a'\nroot = '/b'\nsys.path.append(root)",
     "sys.path.append(os.path.join(config.ROOT, 'x'))",

@@ -55,13 +55,17 @@ def _added(node: ast.AST) -> List[ast.expr]:
         return []
     if node.func.attr not in _ADDING or not (_is_sys_path(node.func.value) or node.func.attr == "addsitedir"):
         return []
-    argument = node.args[_ADDING[node.func.attr]]
+    number = _ADDING[node.func.attr]
+    if number >= len(node.args):  # sys.path.insert(*where), which only a run shows
+        return [node]
+    argument = node.args[number]
     return _items(argument) if node.func.attr in ("extend", "__iadd__") else [argument]
 
 
 def _is_sys_path(node: ast.AST) -> bool:
-    named = isinstance(node, ast.Attribute) and node.attr == "path"
-    return named and isinstance(node.value, ast.Name) and node.value.id == "sys"
+    if not (isinstance(node, ast.Attribute) and node.attr == "path"):
+        return False
+    return isinstance(node.value, ast.Name) and node.value.id == "sys"
 
 
 def _items(node: ast.expr) -> List[ast.expr]:
