@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.engine import sessions
 from npu_shim.engine.device.programs import as_result
 from npu_shim.engine.device.worker import memory, starting
-from npu_shim.export import programs
+from npu_shim.export import programs, traced
 from npu_shim.options import engine
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.session import lines
@@ -47,6 +47,7 @@ class Running:
         self._prepared, self._count, self._wanted, self._cache, self._most = prepared, count, device, cache, most
         self._known = known_feeds.Known(prepared, count)
         self._updated = [variable for variable in prepared.state if variable.updated]
+        self._told = set()  # names of the feeds whose values are part of the interpreter's programs
         self._lock = threading.RLock()
         self._forget_device()
 
@@ -106,6 +107,8 @@ class Running:
         device = self._opened()
         key = (shapes, *self._known.key(arrays))
         number = self._programs.get(key)
+        if number is None and self._prepared.packed:
+            number = self._interpreted(shapes, arrays)
         if number is None:
             try:
                 step = self._known.prepared(arrays).on(device.platform).for_shapes(shapes)
@@ -114,17 +117,43 @@ class Running:
                 if not self._known.more():
                     raise
                 return self._loaded(shapes, arrays)
-            try:
-                loading = device.load(replace(described, iterations=self._count), hlo, self._cache)
-            except (memory.NoRoom, starting.Gone):
-                raise
-            except RuntimeError as reason:
-                raise PlanError("the step cannot be compiled by XLA on %s: %s" % (device.where, reason)) from reason
-            for line in loading.lines():
-                lines.once(line)
-            self.recomputation, self.attention, number = step.recomputation, step.attention, loading.number
+            self.recomputation, self.attention = step.recomputation, step.attention
+            number = self._load(described, hlo)
             self._programs.add(key, number)
         return number
+
+    def _load(self, described, content):
+        """The number of a program on the device."""
+        try:
+            loading = self._device.load(replace(described, iterations=self._count), content, self._cache)
+        except (memory.NoRoom, starting.Gone):
+            raise
+        except RuntimeError as reason:
+            raise PlanError("the step cannot be compiled by XLA on %s: %s" % (self._device.where, reason)) from reason
+        for line in loading.lines():
+            lines.once(line)
+        return loading.number
+
+    def _interpreted(self, shapes, arrays):
+        """The number of a program of the interpreter's for these feeds; None where TensorFlow's converter is to try."""
+        names = [feed.name for feed in self._prepared.feeds.values()]
+        while True:
+            known = {name: array for name, array in zip(names, arrays) if name in self._told}
+            key = (shapes, *(value.tobytes() for value in known.values()), "interpreted")
+            number = self._programs.get(key)
+            if number is not None:
+                return number
+            try:
+                described, content = traced.of(self._prepared, shapes, known, self._device)
+            except traced.Refused as reason:
+                if self._count > 1 or self._told.issuperset(reason.feeds):
+                    lines.once("the step is converted by TensorFlow: %s" % str(reason).partition("npu_shim: ")[2])
+                    return None
+                self._told.update(reason.feeds)
+                continue
+            number = self._load(described, content)
+            self._programs.add(key, number)
+            return number
 
     def _opened(self):
         if self._device is None:

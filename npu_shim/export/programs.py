@@ -34,7 +34,7 @@ def of(step: Any, cache: str = "", float32_products: str = "") -> Tuple[Manifest
     Raises:
         PlanError or ConfigError: XLA cannot compile the step, or a result has no fixed size.
     """
-    float32_products = float32_products or _products_of_sessions()
+    float32_products = float32_products or products_of_sessions()
     if not cache:
         return _lowered(step, float32_products)
     name = _identity(step, float32_products) + SUFFIX
@@ -52,7 +52,7 @@ def of(step: Any, cache: str = "", float32_products: str = "") -> Tuple[Manifest
     return described, hlo
 
 
-def _products_of_sessions():
+def products_of_sessions() -> str:
     """What `export.step.export` calls float32_products: "highest" where the script or user switches TF32 off."""
     enabled = tf.config.experimental.tensor_float_32_execution_enabled()  # for TensorFlow's kernels
     overridden = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"  # for NVIDIA's libraries; XLA's own kernels ignore it

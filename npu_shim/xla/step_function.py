@@ -26,11 +26,12 @@ from npu_shim.rewriter.ir.attributes import Shape
 from npu_shim.rewriter.ir.module import Module, Provenance
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session.clusters import unchecked
+from npu_shim.step import counters, packing, switch
 from npu_shim.xla import pipeline, rewriting, tracing
 from npu_shim.xla.passes import pruning
 from npu_shim.xla.passes.attention.report import Attention
 from npu_shim.xla.passes.memory.rematerialization.report import Recomputation
-from npu_shim.xla.passes.resources import random_ops, writers
+from npu_shim.xla.passes.resources import host_reports, random_ops, writers
 from npu_shim.xla.sources import Argument, Source
 
 OLDEST = 2, 15
@@ -185,6 +186,7 @@ class Prepared:
         own: names of the nodes that are the script's own.
         provenance: of the other nodes of graph_def, by name.
         modules: the module that graph_def was written from, until the first `for_shapes` takes it.
+        packed: the step before it got resource variables, as `step.packing` writes it; b"" if nobody asks for that.
     """
 
     graph_def: Any
@@ -197,6 +199,7 @@ class Prepared:
     own: frozenset[str]
     provenance: Mapping[str, Provenance]
     modules: list[Module] = field(default_factory=list, repr=False, compare=False)
+    packed: bytes = field(default=b"", repr=False, compare=False)
 
     def on(self, platform: str) -> Prepared:
         """The same as a program for another platform, as JAX names it: "cpu", "gpu"."""
@@ -229,11 +232,12 @@ class Prepared:
         @without_collector()
         def trace():
             with _shapes_that_fit(feeds), tf_internals.eager_mode():
-                return tracing.traced(graph_def, self.fetches, self.places, feeds, self.state)
+                return tracing.traced(graph_def, self.fetches, self.places, feeds, state)
 
+        state = tuple(variable for variable in self.state if variable.name != counters.STATE)
         given = tuple(feeds.values())
         told = (self.plan, context.recomputation, context.fused, self.places, context.unsized, provenance)
-        return StepFunction(given, self.fetches, self.state, trace, graph_def, *told)
+        return StepFunction(given, self.fetches, state, trace, graph_def, *told)
 
 
     def _module(self) -> Module:
@@ -324,12 +328,28 @@ def lowered(
     """
     own = frozenset(node.name for node in graph_def.node)
     module = pipeline.module_of(pruning.without_places(graph_def), pipeline.results_of(map(_name, wanted)))
+    packed, drawn = _packed(module, feeds)
     graph_def = pipeline.run(pipeline.RESOURCES, module, pipeline.Context(), manner.watching)
     places, written = module.results(), {handle.name for handle in writes.written(module.graph)}
     module.graph.results = {n: module.graph.value(text) for n, text in _results(places, graph_def).items()}
     with tf_internals.eager_mode():
-        state = _state(graph_def, written, values, source)
-    return Prepared(graph_def, wanted, places, feeds, state, plan, manner, own, module.provenance(own), [module])
+        state = (*_state(graph_def, written, values, source), *drawn)
+    provenance = module.provenance(own)
+    return Prepared(graph_def, wanted, places, feeds, state, plan, manner, own, provenance, [module], packed)
+
+
+def _packed(module, feeds):
+    """(A step's module as bytes, the state of its random ops), (b"", ()) where today's way is wanted."""
+    if not switch.is_on():
+        return b"", ()
+    host_reports.eliminate(module)
+    drawing = packing.draws(module)
+    content = packing.packed(module, {name: feed.name for name, feed in feeds.items()})
+    if not drawing:
+        return content, ()
+    with tf_internals.eager_mode():
+        variable = tf.compat.v2.Variable(counters.initial_state(drawing), trainable=False)
+    return content, (StateVariable(counters.STATE, variable, True),)
 
 
 def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], watching: Watching) -> Any:

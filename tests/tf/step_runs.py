@@ -5,8 +5,7 @@ import numpy as np
 
 from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.ir import graphdef
-from npu_shim.step import interpreter, packing, unpacking
-from npu_shim.step.random import draws
+from npu_shim.step import counters, interpreter, packing, unpacking
 
 
 def program_of(graph, fetches, feeds=()):
@@ -27,7 +26,7 @@ class Step:
         self.program = program_of(graph, fetches, list(feeds))
         self.state, self.names = dict(state), [fetch.name for fetch in fetches]
         if self.program.draws:
-            self.state[draws.STATE] = draws.initial_state(self.program.draws)
+            self.state[counters.STATE] = counters.initial_state(self.program.draws)
         self._known = {fed.name: np.asarray(value) for fed, value in dict(known).items()}
         self._step = None
 

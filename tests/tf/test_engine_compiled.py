@@ -1,6 +1,7 @@
 """compile_step on PJRT: the same entrances, numbers and errors as on TensorFlow's XLA."""
 
 import gc
+import logging
 import weakref
 
 import numpy as np
@@ -294,3 +295,54 @@ def test_tf32_is_off_where_the_script_or_the_user_wants_it_off(enabled, override
     highest = 2  # xla_data.proto: PrecisionConfig.Precision.HIGHEST
     assert dots
     assert (asked == {highest}) == (products == "highest")
+
+
+# -- npu_shim.step -----------------------------------------------------------------------------------------------------
+
+
+def recurrent():
+    """A graph whose lengths are fed: the loop of its gradient keeps as many values as they say."""
+    with tf.Graph().as_default() as graph:
+        x, n = tf.placeholder(tf.float32, [4, 6, 3], "x"), tf.placeholder(tf.int32, [4], "n")
+        outputs, _ = tf.nn.dynamic_rnn(tf.nn.rnn_cell.BasicRNNCell(5), x, n, dtype=tf.float32)
+        loss = tf.reduce_mean(tf.square(outputs - 1), name="loss")
+        tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train")
+        tf.global_variables_initializer()
+    return graph
+
+
+def compared_with_session(graph, feeds, count=4):
+    """The losses of an interpreted step beside those of the session from which it starts."""
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        step = npu_shim.compile_step(session, ["loss:0", "train"], list(feeds[0]), engine="pjrt")
+        pairs = [(step(batch)[0], session.run(["loss:0", "train"], batch)[0]) for batch in feeds[:count]]
+    np.testing.assert_allclose(*zip(*pairs), rtol=1e-6)
+
+
+def test_an_interpreted_step_draws_what_a_session_draws(monkeypatch, caplog):
+    monkeypatch.setenv("NPU_SHIM_STEP", "jax")
+    with caplog.at_level(logging.INFO, "npu_shim"):
+        compared_with_session(built(True), batches(4))  # with seeded dropout
+        random = np.random.RandomState(0)
+        lengths = [np.int32([6, 3, 1, 2]), np.int32([5, 5, 1, 2])]
+        compared_with_session(recurrent(), [{"x:0": random.randn(4, 6, 3).astype("f"), "n:0": n} for n in lengths])
+    assert not [record for record in caplog.records if "converted by TensorFlow" in record.getMessage()]
+
+
+def test_a_step_that_is_not_interpreted_is_converted_and_says_why(monkeypatch, caplog):
+    from npu_shim.engine import compiled
+    from npu_shim.export import traced
+
+    def refused(*_):
+        raise traced.Refused("node 'x' (Odd): this op has no rule")
+
+    monkeypatch.setenv("NPU_SHIM_STEP", "jax")
+    monkeypatch.setattr(compiled.traced, "of", refused)
+    with caplog.at_level(logging.INFO, "npu_shim"):
+        assert np.isfinite(step_of(built())(batches(1)[0])["loss"])
+    said = [record.getMessage() for record in caplog.records]
+    assert any("the step is converted by TensorFlow: node 'x' (Odd): this op has no rule" in s for s in said)
+    monkeypatch.setenv("NPU_SHIM_STEP", "jacks")
+    with pytest.raises(npu_shim.ConfigError, match="NPU_SHIM_STEP"):
+        step_of(built())

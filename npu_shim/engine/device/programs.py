@@ -83,6 +83,7 @@ class InProcess:
         self.where = self.platform
         self._values: dict[str, Any] = {}
         self._programs: dict[int, Loaded] = {}
+        self._lowered: dict[bytes, bytes] = {}  # graph -> its artifact, of the last that was lowered
         self._numbers = itertools.count()
         self._memory = np.zeros(0, np.uint8)  # for feeds: fresh memory of that size would cost more than the copy
         self._pending: Any = None  # what the last step computes
@@ -93,16 +94,15 @@ class InProcess:
 
         Args:
             manifest: pjrt.manifest.Manifest.
-            hlo: bytes of an HloModuleProto.
+            hlo: bytes of an HloModuleProto; of a manifest of kind "stablehlo" the graph that `lower` was given.
             cache: path of a folder that keeps compiled programs for later processes, "" for none.
 
         Raises:
             ConfigError: StableHLO cannot express it.
             RuntimeError: XLA cannot compile it.
         """
-        program = Program(
-            self._jax, manifest, jax_compat.stablehlo(hlo), self._device, self.platform != "cpu", cache
-        )  # fmt: skip
+        artifact = self._lowered.pop(hlo) if manifest.kind == "stablehlo" else jax_compat.stablehlo(hlo)
+        program = Program(self._jax, manifest, artifact, self._device, self.platform != "cpu", cache)
         replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
         kept = tuple(t.name for t in manifest.kept)
         call, places = _steps_of(program), self._places(manifest.taken)
@@ -111,6 +111,22 @@ class InProcess:
         self._programs[number] = Loaded(call, places, rows, replaced, kept, passed)
         composites = tuple(sorted({said for said in program.attention.values() if said != KERNEL}))
         return Loading(number, program.is_old, program.trouble, composites)
+
+    def lower(self, content: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Lowers a step's graph, which `load` takes then.
+
+        Args:
+            content: what `step.packing.packed` returns.
+            asked: feeds, state, known and products, as of `step.lowering.lowered`.
+
+        Returns:
+            `step.lowering.Lowered.answer()`
+        """
+        from npu_shim.step import lowering  # costs time, and few ask for it yet
+
+        done = lowering.lowered(content, platform=self.platform, **asked)
+        self._lowered = {content: done.artifact}
+        return done.answer()
 
     def unload(self, number: int) -> None:
         """Frees a program, which is not run again; errors as `settle`."""

@@ -1,19 +1,19 @@
 """Random ops: stateful ones draw from their seeds and a counter in the state, stateless ones from their inputs.
 
-The state of a step's random ops is one variable, STATE: int64 [ops, 3], for each op in the program's order its two
-seeds and how many blocks it has used. An op whose seeds are both zero has seeds that are drawn when the state is made.
+The state of a step's random ops is one variable (`counters`). An op whose seeds are both zero has seeds that are drawn
+when that is made.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from typing import Any, Callable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import guards
+from npu_shim.step.counters import STATE
 from npu_shim.step.graph import Node
 from npu_shim.step.packing import DRAWING
 from npu_shim.step.random import distributions
@@ -22,18 +22,8 @@ from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules.table import Attrs, Effect, Rule
 from npu_shim.step.values import ints, is_known, whole
 
-STATE = "npu_shim/random_state"
 ANY = 3  # an algorithm that the device may choose, which on CPUs is Philox
 PHILOX = 1
-
-
-def initial_state(draws: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """A new state for a program's `draws`; seeds that are zero are drawn from the system."""
-    rows = [
-        [*(seeds if any(seeds) else np.frombuffer(os.urandom(16), np.int64).tolist()), 0]
-        for _, _, *seeds in draws
-    ]  # fmt: skip
-    return np.array(rows, np.int64).reshape(-1, 3)
 
 
 def _cell(number: int) -> str:

@@ -70,6 +70,12 @@ class Worker:
         platform: str = self.settle()["platform"]
         return platform
 
+    def lower(self, content: bytes, asked: Mapping[str, Any]) -> Any:
+        """Lowers a step's graph, see `InProcess.lower`."""
+        with self._lock:
+            self.settle()
+            return self._ask(lambda answer: answer, {"do": "lower", "asked": asked}, content)
+
     def load(self, manifest: Manifest, hlo: bytes, cache: str = "") -> Loading:
         """Compiles a program, see `InProcess.load`. Raises memory.NoRoom as well: its feeds have no place."""
         with self._lock:

@@ -99,8 +99,8 @@ class _Served:
         self._channel.send({**answer, "generation": self._kept.generation})
 
     def _do(self, message: Any, data: bytes, descriptors: Sequence[int]) -> Any:
-        ways = {"load": self._load, "unload": self._unload, "put": self._put, "run": self._run, "keep": self._keep,
-                "show": self._show}  # fmt: skip
+        ways = {"lower": self._lower, "load": self._load, "unload": self._unload, "put": self._put, "run": self._run,
+                "keep": self._keep, "show": self._show}  # fmt: skip
         blocks = [Block(descriptor) for descriptor in descriptors]
         require("generation", message["generation"], self._kept.generation)
         return ways[message["do"]](message, data, blocks)
@@ -111,11 +111,14 @@ class _Served:
             self._exact = self._device.platform == "cpu"
         return {"platform": self._device.platform}
 
+    def _lower(self, message: Any, data: bytes, blocks: Sequence[Block]) -> Any:
+        return self._device.lower(bytes(data), message["asked"])
+
     def _load(self, message: Any, data: bytes, blocks: Sequence[Block]) -> Any:
         exchange = (message["block"], blocks[0]) if blocks else self._exchange
         require("block", message["block"], exchange[0])
         described = manifest.decoded(message["manifest"])
-        loading = self._device.load(described, data, message["cache"])
+        loading = self._device.load(described, bytes(data), message["cache"])
         self._exchange = exchange  # not before: where a program is refused, the other side forgets its new block too
         self._programs[loading.number] = (*exchanged(exchange[1], described), updated(described), exchange[0])
         return loading._asdict()

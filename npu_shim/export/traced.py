@@ -1,0 +1,68 @@
+"""Programs of steps whose graph travels to where JAX is, in the place of HLO (`npu_shim.step`); experimental."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any, Mapping
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim import __version__
+from npu_shim.export import programs
+from npu_shim.export import step as export
+from npu_shim.pjrt.manifest import Manifest, Tensor
+from npu_shim.rewriter.errors import PlanError
+
+
+class Refused(PlanError):
+    """The graph is not taken.
+
+    Attributes:
+        feeds: names of the feeds whose values, if they were known, might make it possible.
+    """
+
+    def __init__(self, text: str, feeds: Any = ()) -> None:
+        self.feeds = tuple(feeds)
+        super().__init__(text)
+
+
+def of(prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any) -> tuple[Manifest, bytes]:
+    """Has a device lower a step, and returns its Manifest and what `device.load` takes.
+
+    Args:
+        prepared: `xla.step_function.Prepared` with a packed graph.
+        shapes: of the feeds, in their order.
+        known: name of a feed -> np.ndarray, for feeds whose values are part of the program.
+        device: of the engine.
+
+    Raises:
+        Refused: the interpreter does not take it.
+    """
+    products = programs.products_of_sessions()
+    feeds = [Tensor("feed", feed.name, tuple(shape), feed.dtype.name)
+             for feed, shape in zip(prepared.feeds.values(), shapes)]  # fmt: skip
+    sizes = {variable.name: tuple(variable.variable.shape.as_list()) for variable in prepared.state}
+    roles = export.state_roles(sizes)
+    state = [Tensor("state", variable.name, sizes[variable.name], variable.variable.dtype.name, roles[variable.name])
+             for variable in prepared.state]  # fmt: skip
+    asked = {
+        "feeds": list(map(_described, feeds)), "state": list(map(_described, state)), "products": products,
+        "known": {name: [value.tolist()] for name, value in known.items()},
+    }  # fmt: skip
+    answer = device.lower(prepared.packed, asked)
+    if answer["refusal"]:
+        raise Refused(answer["refusal"].partition("npu_shim: ")[2] or answer["refusal"], answer["feeds"])
+    held = {tensor.name: tensor for tensor in state}
+    results = [Tensor("fetch", name, tuple(shape), dtype) for name, dtype, shape in answer["fetches"]]
+    described = Manifest(
+        arguments=(*feeds, *state),
+        results=(*results, *(held[name] for name in answer["updated"])),
+        float32_products=products,
+        plan=export.plan_counts(prepared.plan),
+        versions={"npu_shim": __version__, "tensorflow": tf.__version__, "python": platform.python_version()},
+    )
+    return described, prepared.packed
+
+
+def _described(tensor: Tensor) -> list[Any]:
+    return [tensor.name, tensor.dtype, list(tensor.shape)]

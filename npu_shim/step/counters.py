@@ -1,0 +1,26 @@
+"""The state of a step's random ops, made where its variables are. Python 3.7, no JAX."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Iterable
+
+import numpy as np
+
+STATE = "npu_shim/random_counters"  # int64 [ops, 3]: for each op its two seeds, and how many blocks it has used
+LEAST = -(2**63)
+
+
+def initial_state(draws: Iterable[Any]) -> Any:
+    """Returns a new state.
+
+    Args:
+        draws: what `packing.draws` returns; seeds that are both zero are drawn from the system here.
+    """
+    rows = [[*(seeds if any(seeds) else _drawn()), 0] for _, _, *seeds in draws]
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _drawn() -> tuple[int, int]:
+    one, two = (int.from_bytes(os.urandom(8), "little") + LEAST for _ in range(2))
+    return one, two

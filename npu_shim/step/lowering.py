@@ -1,0 +1,75 @@
+"""A packed step as a StableHLO artifact, for feeds and variables of given shapes; where JAX is."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple
+
+import jax
+import numpy as np
+from jax import export
+
+from npu_shim.step import interpreter
+from npu_shim.step.refusals import Refusal
+from npu_shim.step.unpacking import dtype_of, unpacked
+
+Described = list[Any]  # [name, dtype's name, shape]
+
+
+class Lowered(NamedTuple):
+    """A step, lowered, or why not.
+
+    Attributes:
+        artifact: a StableHLO portable artifact: a function of the feeds, then the variables, in the order in which they
+            were given; it returns the fetches, then the new values of `updated`.
+        fetches: [name, dtype, shape] of each.
+        updated: names of the variables that it writes to.
+        refusal: why there is no artifact, "" if there is one.
+        feeds: with a refusal: names of the feeds whose values, if they were known, might make it possible.
+    """
+
+    artifact: bytes
+    fetches: list[Described]
+    updated: list[str]
+    refusal: str = ""
+    feeds: tuple[str, ...] = ()
+
+    def answer(self) -> dict[str, Any]:
+        """What JSON takes of it, without the artifact."""
+        return {name: value for name, value in self._asdict().items() if name != "artifact"}
+
+
+def lowered(
+    content: bytes, feeds: list[Described], state: list[Described], known: Mapping[str, Any], platform: str,
+    products: str,
+) -> Lowered:  # fmt: skip
+    """Lowers a step.
+
+    Args:
+        content: what `packing.packed` returns.
+        feeds: [name, dtype's name, shape] of each.
+        state: likewise of the variables.
+        known: name of a feed -> [value as nested lists], for feeds whose values are part of the program.
+        platform: "cpu", "gpu", ... as JAX names it.
+        products: float32 products, "highest" or "default".
+    """
+    function = interpreter.function(unpacked(content))
+    dtypes = {name: dtype_of(dtype) for name, dtype, _ in feeds}
+    values = {name: np.array(value, dtypes[name]) for name, (value,) in known.items()}
+    results: dict[str, Any] = {}
+
+    def flat(*arguments: Any) -> Any:
+        given = {name: value for (name, _, _), value in zip(feeds, arguments)}
+        held = {name: value for (name, _, _), value in zip(state, arguments[len(feeds) :])}
+        new, fetched = function(held, {**given, **values})
+        updated = [name for name, _, _ in state if name in new]
+        results.update(updated=updated, fetches=[[n, v.dtype.name, list(v.shape)] for n, v in fetched.items()])
+        return [*fetched.values(), *(new[name] for name in updated)]
+
+    shapes = [jax.ShapeDtypeStruct(tuple(shape), dtype_of(dtype)) for _, dtype, shape in [*feeds, *state]]
+    target = {"gpu": "cuda"}.get(platform, platform)
+    try:
+        with interpreter.traced_as_tensorflow(), jax.default_matmul_precision(products):
+            exported = export.export(jax.jit(flat, keep_unused=True), platforms=[target])(*shapes)
+    except Refusal as reason:
+        return Lowered(b"", [], [], str(reason), reason.feeds)
+    return Lowered(exported.mlir_module_serialized, **results)
