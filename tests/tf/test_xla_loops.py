@@ -10,7 +10,8 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.ir import graphdef
-from npu_shim.xla.passes.shapes import trip_counts
+from npu_shim.xla.passes.control_flow import overruns
+from npu_shim.xla.passes.shapes import trip_counts, while_counts
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
@@ -82,6 +83,42 @@ def test_a_loop_and_its_gradient_are_the_sessions(name):
                 np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
+def in_a_loop(x, p, v):
+    return loop(lambda a: loop(squash(v), a, lambda j, b: tf.logical_and(j < 3, b[0] > -9.0)), x)
+
+
+# loops that may end before their bound
+BOUNDED = [(LOOPS["minimum"], 1), (LOOPS["float, added up"], 1), (in_a_loop, 1), (LOOPS["minimum"], 2), (in_a_loop, 2)]
+
+
+def with_a_bound(monkeypatch, graph, fetches, off=0, checks=overruns.check):
+    """What a step gives where each bound of a loop is so much off."""
+
+    def shifted(at, name):
+        count = getattr(at, name)
+        told = lambda *args: None if count(*args) is None else count(*args) + off  # noqa: E731
+        patch.setattr(at, name, told)
+
+    with monkeypatch.context() as patch:
+        shifted(trip_counts._Test, "count")
+        shifted(while_counts, "at_most")
+        patch.setattr(overruns, "check", checks)
+        return npu_shim.compile_step(graph, fetches, ["x"], initializer="init")({"x:0": np.float32([4.5, 0.5, 0.25])})
+
+
+@pytest.mark.parametrize(("build", "version"), BOUNDED)
+def test_a_loop_that_runs_longer_than_was_inferred_gives_nan(build, version, monkeypatch):
+    """XLA writes what a buffer has no room for over its last item, and gradients were wrong without a line."""
+    with sessions.control_flow(version):
+        graph, fetches = with_gradient(build)
+    if build is LOOPS["minimum"]:
+        unchecked = with_a_bound(monkeypatch, graph, fetches, checks=lambda *_: None)
+        assert all(map(np.array_equal, with_a_bound(monkeypatch, graph, fetches), unchecked))
+    value, gradient = with_a_bound(monkeypatch, graph, fetches, off=-1)
+    assert np.isnan(value).all()
+    assert np.isnan(gradient).all() or (build, version) == (in_a_loop, 2)  # another body takes what that one keeps
+
+
 def counts(build):
     with tf.Graph().as_default() as graph:
         build()
@@ -104,6 +141,11 @@ ENDS = [
 def test_conditions_tell_how_often_at_most(ends, first, step, expected):
     actual = counts(lambda: loop(lambda a: a + 1, 0, ends, first, step))
     assert actual == {"while/while_context": expected}
+    with tf.Graph().as_default() as graph:
+        loop(lambda a: a + 1, 0, ends, first, step)
+        ops = {node.op for node in graph.as_graph_def().node}
+    is_alone = type(first) is int and ops.isdisjoint(["LogicalAnd", "Maximum"])
+    assert trip_counts.exact(graphdef.read(graph.as_graph_def()).graph) == ({*actual} if is_alone else set())
     with tf.Graph().as_default(), tf.Session() as session:
         assert session.run(loop(lambda a: a + 1, 0, ends, first, step)) == expected
 

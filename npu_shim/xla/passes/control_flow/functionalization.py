@@ -21,7 +21,7 @@ from npu_shim.rewriter.ir.graph import Graph, Node
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.session.native import functionalize
 from npu_shim.xla.passes import function_names
-from npu_shim.xla.passes.control_flow import branch_stacks, gradient_sinking, known_branches, loop_pairs
+from npu_shim.xla.passes.control_flow import branch_stacks, gradient_sinking, known_branches, loop_pairs, overruns
 from npu_shim.xla.passes.shapes import static_shapes, trip_counts
 
 JOINED_GRADIENTS = re.compile(r"Switch_grad/cond_grad\S* .*not in any CondContext")
@@ -69,29 +69,38 @@ def _size_stacks(module: Module) -> None:
     keep = [source_of(text) for text in module.results().values()]
     graphdef.replace(module, static_shapes.fold(graphdef.write(module), keep))
     branch_stacks.on_both_sides(module)
-    bound_stacks(module.graph)
+    gradients = loop_pairs.gradients(module.graph)
+    bounds = bound_stacks(module.graph)
     gradient_sinking.sink(module)
+    overruns.mark(module.graph, bounds, gradients)
 
 
-def bound_stacks(graph: Graph) -> None:
+def bound_stacks(graph: Graph) -> dict[str, int]:
     """Sizes every Stack without a size by its loops' trip counts.
+
+    Returns:
+        frame name -> largest trip count, of the loops whose conditions do not say it exactly.
 
     Raises:
         PlanError: a loop's condition does not bound its trip count; the error names the Stack's node.
     """
     open_ones = [node for node in graph if node.op == "StackV2" and _is_open(node.inputs[0].node)]
     if not open_ones:
-        return
+        return {}
     frames, pairs = loop_pairs.frames_of_stacks(graph, "StackPushV2"), loop_pairs.of(graph)
     exact = {frame: pair.count for frame, pair in pairs.items() if pair.count is not None}
-    counts = {**trip_counts.at_most(graph), **exact}
+    counts, taken = {**trip_counts.at_most(graph), **exact}, set()
+    certain = exact.keys() | trip_counts.exact(graph)
     for stack in open_ones:
         size = 1
         for frame in frames.get(stack, ()):
+            taken.add(frame)
             if frame not in counts:
+                certain.add(frame)
                 counts[frame] = loop_pairs.count_of(graph, frame, pairs, UNBOUND % (stack.name, frame, IN_SESSION))
             size *= counts[frame]
         stack.set_input(0, loop_pairs.constant(graph, stack.name + "/size", max(size, 1)))
+    return {frame: counts[frame] for frame in sorted(taken - certain)}
 
 
 def _is_open(size: Node) -> bool:

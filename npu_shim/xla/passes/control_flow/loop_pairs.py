@@ -48,17 +48,28 @@ class Pair(NamedTuple):
 def of(graph: Graph) -> dict[str, Pair]:
     """Returns frame name -> Pair, for the outermost loops that a gradient has a loop for."""
     pushed, popped = (frames_of_stacks(graph, op) for op in ("StackPushV2", "StackPopV2"))
-    counters = {
-        test.frame: test.counter for node in graph if node.op == "LoopCond"
-        for test in trip_counts.tests(node.inputs[0]) if test.counts_down
-    }  # fmt: skip
-    pairs = {}
+    enters, pairs = starts(graph), {}
     for stack, frames in pushed.items():
         back = popped.get(stack, ())
-        if len(frames) == len(back) == 1 and back[0] in counters:
-            start = counters[back[0]].inputs[0].node
+        if len(frames) == len(back) == 1 and back[0] in enters:
+            start = enters[back[0]]
             pairs[frames[0]] = Pair(back[0], start.name, start.attrs.get(VALUE))
     return pairs
+
+
+def gradients(graph: Graph) -> dict[str, str]:
+    """Returns frame name -> frame name of the gradient's loop, for loops in loops too."""
+    pushed, popped = (frames_of_stacks(graph, op) for op in ("StackPushV2", "StackPopV2"))
+    both = [(frames, popped[stack]) for stack, frames in pushed.items() if len(popped.get(stack, ())) == len(frames)]
+    return {frame: back for frames, backs in both for frame, back in zip(frames, backs)}
+
+
+def starts(graph: Graph) -> dict[str, Node]:
+    """Returns frame name -> Enter of its counter, for the loops that count down, as gradients' do."""
+    return {
+        test.frame: test.counter.inputs[0].node for node in graph if node.op == "LoopCond"
+        for test in trip_counts.tests(node.inputs[0]) if test.counts_down
+    }  # fmt: skip
 
 
 def count_of(graph: Graph, frame: str, pairs: Mapping[str, Pair], text: str) -> int:
@@ -78,15 +89,15 @@ def count_of(graph: Graph, frame: str, pairs: Mapping[str, Pair], text: str) -> 
         raise PlanError(text)
     if pairs[frame].count is not None:
         return pairs[frame].count
-    counters = _counters(graph, frame)
-    computed = map(_computed, counters)  # some wait for all that the loop keeps
+    switches = counters(graph, frame)
+    computed = map(_computed, switches)  # some wait for all that the loop keeps
     count = next((count for count in computed if count is not None), None)
     if count is None:
-        raise NotConstant(text, pairs[frame].start, 0, equals=[counter.name for counter in counters])
+        raise NotConstant(text, pairs[frame].start, 0, equals=[counter.name for counter in switches])
     return count
 
 
-def _counters(graph: Graph, frame: str) -> list[Node]:
+def counters(graph: Graph, frame: str) -> list[Node]:
     """The Switches of a loop's variables that are 0 at first and one more in each iteration."""
     switches = {node.inputs[0].node: node for node in graph if node.op == "Switch"}
     return [switches[node] for node in graph

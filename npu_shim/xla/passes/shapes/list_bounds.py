@@ -15,7 +15,7 @@ from npu_shim.rewriter.graph.walks import behind
 from npu_shim.rewriter.ir.graph import Node
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.tables.function_calls import LOOP
-from npu_shim.xla.passes.control_flow import loop_pairs
+from npu_shim.xla.passes.control_flow import loop_pairs, overruns
 from npu_shim.xla.passes.shapes import while_counts
 from npu_shim.xla.passes.shapes.list_sizes import Answers, body_of
 
@@ -44,6 +44,21 @@ def _bound_lists(loop: Node, answers: Answers) -> None:
         return
     for node in unbounded:  # XLA compiles the body of a loop that never runs, too
         node.set_input(1, loop_pairs.constant(node.graph, node.name + "/most", max(most, 1)))
+    if not while_counts.is_exact(loop, answers):
+        _check(loop, most, answers)
+
+
+def _check(loop: Node, most: int, answers: Answers) -> None:
+    """Has floats tell where the loop has run longer: its own results, and those of the loops that take what it kept."""
+    for place in range(len(loop.inputs)):
+        start_and_step = while_counts.counter(loop, place, answers)
+        if start_and_step is not None:
+            start, step = start_and_step
+            lists = [loop.output(number) for number in range(len(loop.inputs)) if _is_appended_to(loop, number)]
+            taking = (user for kept in lists for user in kept.users if calls.kind(user) == LOOP)
+            results = [one.output(k) for one in dict.fromkeys([loop, *taking]) for k in range(len(one.inputs))]
+            overruns.check(loop.output(place), start + most * step, results)
+            return
 
 
 def _is_appended_to(loop: Node, place: int) -> bool:

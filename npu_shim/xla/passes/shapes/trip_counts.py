@@ -19,6 +19,7 @@ from npu_shim.rewriter.graph.walks import behind, reached
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.definitions import registered
 from npu_shim.rewriter.ir.graph import Graph, Node, Value
+from npu_shim.rewriter.tables.dtypes import NUMBERS
 
 PASSES_ON = ("Identity", "Enter", "Switch")
 # comparison -> the equivalent one with its inputs exchanged
@@ -28,6 +29,7 @@ HOLDS = {
     "Less": operator.lt, "LessEqual": operator.le, "Greater": operator.gt, "GreaterEqual": operator.ge,
 }  # fmt: skip
 FLOATS = (np.float32, np.float64)  # XLA may add narrower ones in another way
+INTEGERS = frozenset(NUMBERS[name] for name in ("int32", "int64"))
 MOST_ADDED = 100_000  # iterations of a loop whose counter is a float
 
 
@@ -43,6 +45,13 @@ def at_most(graph: Graph) -> dict[str, int]:
     others = [test for test in all_tests if test.frame not in counts and test.counts_down]
     most = {test.start: _most(test.start, counts) for test in others}
     return {**_counts_of(others, values, {start: last for start, last in most.items() if last is not None}), **counts}
+
+
+def exact(graph: Graph) -> set[str]:
+    """Returns the frames of the loops that run just as often as `at_most` says: a comparison of integers decides it."""
+    conditions = [node.inputs[0] for node in graph if node.op == "LoopCond"]
+    alone = [test for value in conditions if _behind(value).op in EXCHANGED for test in tests(value)]
+    return {test.frame for test in alone if test.is_exact}
 
 
 def frame_of_index(value: Value) -> str | None:
@@ -113,6 +122,11 @@ class _Test:
     def counts_down(self) -> bool:
         """Whether a larger start gives more iterations."""
         return self._op.startswith("Greater")
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the count, where it is known, is the trip count if no other test ends the loop."""
+        return len(self._limits) == 1 and self.counter.attrs["T"] in INTEGERS and _behind(self.start).op != "Exit"
 
     def count(self, values: Mapping[Value, Any], starts: Mapping[Value, int]) -> int | None:
         """Returns the largest trip count, or None if the values do not bound it.

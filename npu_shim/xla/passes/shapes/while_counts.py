@@ -46,6 +46,14 @@ def at_most(loop: Node, answers: Answers) -> int | None:
     return min(counts, default=None)
 
 
+def is_exact(loop: Node, answers: Answers) -> bool:
+    """Whether a loop runs just as often as `at_most` says: the comparison with a known number is its condition."""
+    condition = calls.functions(loop)[0]
+    compared = [limit for _, left, limit in _tests(condition.returned[0]) if left in condition.arguments]
+    is_one = behind(condition.returned[0]).node.op in EXCHANGED
+    return is_one and any(answers.number(_from_outside(limit, answers)) is not None for limit in compared)
+
+
 def _tests(value: Value) -> Iterator[tuple[str, Node, Value]]:
     """The comparisons that must all hold for a condition to hold: op, what is compared, with what; either way round."""
     node = behind(value).node
