@@ -94,6 +94,8 @@ else:
         try:
             if name in _PACKAGES:
                 return importlib.import_module("npu_shim." + name)
+            if "tensorflow" not in sys.modules:
+                importlib.import_module("npu_shim.compat.keras.real_keras").choose()
             return getattr(importlib.import_module(_HOMES[name]), name)
         except ModuleNotFoundError as reason:
             if reason.name != "tensorflow":

@@ -11,7 +11,7 @@ DAY = () if os.environ.get("NPU_SHIM_NIGHTLY") else ("runs with NPU_SHIM_NIGHTLY
 # what a machine may lack, and combinations of parameters that do not exist
 ANYWHERE = (
     "NPU_SHIM_REPOSITORIES names no", "NPU_SHIM_ZOO names no", "NPU_SHIM_TF115_TREE names no", "NPU_SHIM_TEST_TF115",
-    "no checkout of ",
+    "NPU_SHIM_KERAS names no", "no checkout of ",
     "TensorFlow sees no GPU", "TensorFlow sees a GPU",
     "has no JAX with its CUDA plugin", "pyright is not on the PATH", "needs chromium",
     "could not import 'librosa", "only root can", "needs root", "mount a tmpfs", "no unshare here",

@@ -10,7 +10,7 @@ import tempfile
 from typing import Dict, Iterator, List
 
 # switches of the tests themselves, and of programs that tests call
-KEPT = ("NPU_SHIM_JAX", "NPU_SHIM_NIGHTLY", "NPU_SHIM_GOLDEN", "NPU_SHIM_FUZZ", "NPU_SHIM_ZOO",
+KEPT = ("NPU_SHIM_JAX", "NPU_SHIM_KERAS", "NPU_SHIM_NIGHTLY", "NPU_SHIM_GOLDEN", "NPU_SHIM_FUZZ", "NPU_SHIM_ZOO",
         "NPU_SHIM_REPOSITORIES", "NPU_SHIM_TF115_TREE", "NPU_SHIM_X")  # fmt: skip
 SET_ASIDE = ("NPU_SHIM_", "TF_", "XDG_", "XLA_FLAGS", "RANK_", "ASCEND_", "JOB_ID", "DEVICE_ID")
 # a processor without AVX-512, as far as TensorFlow 2.15 can be told to run as on one: XLA cannot

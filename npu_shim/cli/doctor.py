@@ -15,6 +15,7 @@ def main(_: argparse.Namespace) -> int:
     """Prints what it finds, one fact per line; returns 0 when a session can be rewritten here, else 1."""
     from npu_shim import __version__
     from npu_shim.compat import tensorflow_v1
+    from npu_shim.compat.keras import real_keras
 
     print("npu_shim      %s, Python %s, %s" % (__version__, platform.python_version(), platform.platform()))
     tf = tensorflow_v1.import_tensorflow()
@@ -24,6 +25,8 @@ def main(_: argparse.Namespace) -> int:
     print("tensorflow    %s, numpy %s, protobuf %s" % (tf.__version__, numpy.__version__, protobuf.__version__))
     healthy = _print_hook()
     _print_estimator()
+    if not tf.__version__.startswith("1."):
+        print("keras         %s" % real_keras.describe())
     devices = tf.config.experimental.list_physical_devices()
     print("devices       %s" % ", ".join(device.name.replace("/physical_device:", "") for device in devices))
     from npu_shim.session import clusters

@@ -19,7 +19,7 @@ from typing import Any
 
 from npu_shim.compat import after_215, callers, quiet
 from npu_shim.compat.behaviour import arguments, debug_hooks
-from npu_shim.compat.keras import one_keras
+from npu_shim.compat.keras import one_keras, real_keras
 from npu_shim.compat.names import core_alias, faces, moved, names
 from npu_shim.configs import extras
 
@@ -75,12 +75,19 @@ def install() -> None:
 
 
 def import_tensorflow() -> Any:
-    """Returns the module `tensorflow`; raises ImportError with the remedy if none is installed."""
+    """Returns the module `tensorflow`.
+
+    Raises:
+        ImportError: none is installed; the message has the remedy.
+        ConfigError: an old package keras has replaced the one that it needs; the message has the remedy.
+    """
+    real_keras.choose()
     try:
         with quiet.loading():
             import tensorflow as tf
     except ImportError as reason:
         raise without_tensorflow(reason) from reason
+    real_keras.require(tf.__version__)
     after_215.restore(importlib.import_module(V1))
     return tf
 
@@ -95,7 +102,8 @@ def without_tensorflow(reason: ImportError) -> ImportError:
 
 def _version(own: str) -> str:
     """The version as the code that asks should see it: scripts test which API they find, libraries what they run on."""
-    return SCRIPTS_VERSION if callers.is_script(sys._getframe(2)) else own
+    frame = sys._getframe(2)
+    return SCRIPTS_VERSION if callers.is_script(frame) or real_keras.is_its_own(frame) else own
 
 
 class Facade(types.ModuleType):

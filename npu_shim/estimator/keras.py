@@ -11,6 +11,7 @@ from typing import Any, Callable, Mapping
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.compat.keras import real_keras
 from npu_shim.distributed.collectives import gradients
 from npu_shim.distributed.collectives.hccl import broadcast
 from npu_shim.distributed.job import ranks
@@ -167,7 +168,7 @@ class NPUBroadcastGlobalVariablesCallback(_CALLBACK):
         if not self.broadcast_done and ranks.get_ranksize() > 1:
             variables = self.model.weights
             sent = broadcast(variables, self.root_rank)
-            tf.keras.backend.get_session().run([tf.assign(v, new) for v, new in zip(variables, sent)])
+            real_keras.backend().get_session().run([tf.assign(v, new) for v, new in zip(variables, sent)])
         self.broadcast_done = True
 
 

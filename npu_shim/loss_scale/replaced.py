@@ -21,6 +21,8 @@ TRANSPARENT = ("SyncReplicasOptimizer",)
 APPLY = "apply_gradients"
 PAIRS = "grads_and_vars"  # its first argument, where a script passes it by name
 WATCH = "__init_subclass__"
+# the package keras of TensorFlow 1's time, whose optimizers make the ops of an update themselves
+REAL_KERAS, UPDATES = "keras.optimizers", "get_updates"
 
 Make = Callable[[Any], Any]  # from what is replaced to what takes its place
 
@@ -47,8 +49,8 @@ class Replacements:
         """Returns what an owner had itself in place of what is replaced; None where nothing is."""
         return self._replaced.get((owner, name), (None,))[0]
 
-    def watch(self, root: Any, make: Make) -> None:
-        """Replaces the `apply_gradients` of a class and of all that are derived from it, now or later."""
+    def watch(self, root: Any, make: Make, method: str = APPLY) -> None:
+        """Replaces a method of a class and of all that are derived from it, now or later."""
         if (root, WATCH) in self._replaced:
             return
 
@@ -56,14 +58,14 @@ class Replacements:
             before(cls, **arguments)
             with self._lock:
                 if self._is_on:
-                    self._replace_apply(cls, make)
+                    self._replace_method(cls, method, make)
 
         own = vars(root).get(WATCH)
         before = own.__func__ if own is not None else lambda cls, **kw: super(root, cls).__init_subclass__(**kw)
         hook: Any = subclassed
         self.replace(root, WATCH, lambda _: classmethod(hook))
         for cls in reached([root], type.__subclasses__):
-            self._replace_apply(cls, make)
+            self._replace_method(cls, method, make)
 
     def watch_keras(self, make: Make) -> None:
         """`watch` for the optimizers of each Keras that is loaded."""
@@ -86,9 +88,9 @@ class Replacements:
                 else:
                     setattr(owner, name, original)
 
-    def _replace_apply(self, cls: Any, make: Make) -> None:
-        if inspect.isfunction(vars(cls).get(APPLY)):
-            self.replace(cls, APPLY, make)
+    def _replace_method(self, cls: Any, method: str, make: Make) -> None:
+        if inspect.isfunction(vars(cls).get(method)):
+            self.replace(cls, method, make)
 
 
 def is_transparent(optimizer: Any) -> bool:

@@ -133,6 +133,16 @@ def test_pickled_objects_are_refused_with_the_way_out(weights, monkeypatch):
     with pytest.raises(ValueError, match=r"^(?!.*NPU_SHIM)"):  # the script has decided
         load(weights, allow_pickle=False)
     assert load(weights, allow_pickle=True).shape == ()
+    archive = weights.replace(".npy", ".npz")
+    np.savez(archive, params=np.array([np.zeros(3), None], dtype=object), sizes=np.arange(2))
+    kind = type(np.load(archive))
+    monkeypatch.setattr(kind, "__getitem__", libraries.explains_pickles_inside(kind.__getitem__, SAID.append))
+    with np.load(archive) as loaded:
+        assert loaded["sizes"].tolist() == [0, 1]
+        with pytest.raises(ValueError, match=r"'params' holds pickled.* set NPU_SHIM_PICKLES=on"):
+            loaded["params"]
+        with pytest.raises(KeyError):
+            loaded["none"]
     monkeypatch.setenv(libraries.PICKLES, "onn")
     with pytest.raises(ConfigError, match=r"NPU_SHIM_PICKLES is .onn., expected on or off .did you mean .on."):
         load(weights)

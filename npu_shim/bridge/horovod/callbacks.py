@@ -7,6 +7,7 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from npu_shim.bridge.horovod import tensorflow as hvd
+from npu_shim.compat.keras import real_keras
 from npu_shim.distributed.job import ranks
 from npu_shim.rewriter.errors import ConfigError
 
@@ -31,7 +32,7 @@ class BroadcastGlobalVariablesCallback(_CALLBACK):
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
         """Broadcasts once."""
         if not self.broadcast_done:
-            tf.keras.backend.get_session().run(hvd.broadcast_global_variables(self.root_rank))
+            real_keras.backend().get_session().run(hvd.broadcast_global_variables(self.root_rank))
         self.broadcast_done = True
 
 
@@ -46,7 +47,7 @@ class MetricAverageCallback(_CALLBACK):
         """Averages the metrics in `logs`, in place."""
         if not logs or ranks.world_size() == 1:
             return
-        session = tf.keras.backend.get_session()
+        session = real_keras.backend().get_session()
         with session.graph.as_default():
             for name in sorted(logs):
                 if name not in self._means:
@@ -121,10 +122,10 @@ class LearningRateScheduleCallback(_CALLBACK):
             logs["lr"] = self._get("lr")
 
     def _get(self, name):
-        return float(tf.keras.backend.get_value(getattr(self.model.optimizer, name)))
+        return float(real_keras.backend().get_value(getattr(self.model.optimizer, name)))
 
     def _set(self, name, value):
-        tf.keras.backend.set_value(getattr(self.model.optimizer, name), value)
+        real_keras.backend().set_value(getattr(self.model.optimizer, name), value)
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):

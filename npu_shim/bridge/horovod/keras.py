@@ -12,6 +12,7 @@ from npu_shim.bridge.horovod import tensorflow as hvd
 from npu_shim.bridge.horovod.compression import Compression
 from npu_shim.bridge.horovod.job import *
 from npu_shim.bridge.horovod.tensorflow import Adasum, Average, Sum
+from npu_shim.compat.keras import real_keras
 from npu_shim.estimator.keras import reduce_in_place
 
 
@@ -52,7 +53,7 @@ def in_place(optimizer: Any, reduced: Callable[..., list[Any]]) -> Any:
 
 def broadcast_global_variables(root_rank: int) -> None:
     """Assigns the root rank's global variables to those of every rank, in Keras' session."""
-    tf.keras.backend.get_session().run(hvd.broadcast_global_variables(root_rank))
+    real_keras.backend().get_session().run(hvd.broadcast_global_variables(root_rank))
 
 
 def allreduce(value: Any, name: str | None = None, average: bool = True, **others: Any) -> np.ndarray:
@@ -71,7 +72,7 @@ def broadcast(value: Any, root_rank: int, name: str | None = None) -> np.ndarray
 
 
 def _computed(tensor):
-    return tf.keras.backend.get_session().run(tensor)
+    return real_keras.backend().get_session().run(tensor)
 
 
 def load_model(

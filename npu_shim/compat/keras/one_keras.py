@@ -23,7 +23,7 @@ import types
 from typing import Any, Iterable, Iterator, Mapping
 
 from npu_shim.compat import after_215, callers
-from npu_shim.compat.keras import keras_classes
+from npu_shim.compat.keras import keras_classes, real_keras
 from npu_shim.compat.names import exports, missing, names
 from npu_shim.rewriter.errors import closest
 
@@ -59,7 +59,7 @@ def install() -> None:
     if names.tensorflow_1() or package() is None or any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     _one_class_each()
-    folders = {root: os.path.dirname(str(exports.file_of(root))) for root in ROOTS if exports.file_of(root)}
+    folders = {root: os.path.dirname(str(exports.file_of(root))) for root in _roots() if exports.file_of(root)}
     for name in [name for name in sys.modules if _path(name) is not None]:
         del sys.modules[name]
     sys.meta_path.insert(0, _Finder(folders))
@@ -71,6 +71,11 @@ def install() -> None:
     vars(public).setdefault("__version__", TF_KERAS)
     private: Any = sys.modules["tensorflow.python"]
     private.keras = importlib.import_module("tensorflow.python.keras")
+
+
+def _roots() -> dict[str, tuple[str, ...]]:
+    """Those of ROOTS that are faces: not a package keras of TensorFlow 1's time, which is itself."""
+    return {root: kept for root, kept in ROOTS.items() if root != real_keras.ROOT or real_keras.version() is None}
 
 
 def _parts() -> dict[str, str]:
@@ -141,7 +146,7 @@ def package() -> str | None:
 
 def _path(fullname: str) -> str | None:
     """The path below the root of a module that we provide ("" for the root itself), or None."""
-    for root, kept in ROOTS.items():
+    for root, kept in _roots().items():
         if (fullname + ".").startswith(root + "."):
             path = fullname[len(root) + 1 :]
             return None if any((path + ".").startswith(name + ".") for name in kept) else path
@@ -267,7 +272,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return True
 
     def is_scripts_own(self) -> bool:
-        """Whether Python finds another `keras` than the installed one."""
+        """Whether Python finds another `keras` than the installed one, which is a face."""
+        if "keras" not in _roots():
+            return False
         spec = importlib.machinery.PathFinder.find_spec("keras")
         folders = [] if spec is None else spec.submodule_search_locations or [str(spec.origin)]
         return spec is not None and self._folders.get("keras") not in folders
@@ -280,7 +287,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         del sys.modules["keras"]
 
     def create_module(self, spec: Any) -> Any:
-        root = next(root for root in ROOTS if (spec.name + ".").startswith(root + "."))
+        root = next(root for root in _roots() if (spec.name + ".").startswith(root + "."))
         inner = spec.name[len(root) :].split(".")[1:]
         folder = os.path.join(self._folders[root], *inner)
         return Face(spec.name, ".".join(inner), [folder])

@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 from npu_shim.compat import callers
 from npu_shim.compat.names import missing
-from npu_shim.compat.python import libraries, old_protos
+from npu_shim.compat.python import hdf5, libraries, old_protos
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 LOG = logging.getLogger("npu_shim")
@@ -113,8 +113,12 @@ METHODS = {
     "threading": {"Thread.isAlive": ("threading.Thread.is_alive", "Python 3.9")},
     "pandas.core.series": {"Series.append": (_LIBRARIES + "with_rows", "pandas 2.0")},
 }
-# attributes that are gone: module -> Class.attribute -> (the attribute of the object that it means, the version)
-ATTRIBUTES = {"networkx.classes.graph": {"Graph.node": ("nodes", "NetworkX 2.4")}}
+# attributes that are gone: module -> Class.attribute -> (the attribute of the object, or the function of it, that it
+# means; the version)
+ATTRIBUTES = {
+    "networkx.classes.graph": {"Graph.node": ("nodes", "NetworkX 2.4")},
+    "h5py._hl.dataset": {"Dataset.value": (hdf5.__name__ + ".whole", "h5py 3.0")},
+}
 # functions whose arguments have changed: module -> name -> a wrapper that accepts both forms
 FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "yaml": dict.fromkeys(("load", "load_all"), libraries.takes_a_loader),
@@ -127,6 +131,15 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
         "stft": libraries.takes_positions("n_fft", "hop_length", "win_length", "window", "center", "dtype", "pad_mode"),
         "istft": libraries.takes_positions("hop_length", "win_length", "window", "center", "dtype", "length"),
     },
+    "h5py._hl.files": {"File.__init__": hdf5.appends},
+    "h5py._hl.attrs": {"AttributeManager.__getitem__": hdf5.decodes_attributes},
+    "h5py._hl.base": {"array_for_new_object": hdf5.keeps_lengths},
+    "h5py._hl.dataset": {
+        "Dataset.__getitem__": hdf5.decodes_datasets,
+        "array_for_new_object": hdf5.keeps_lengths,  # imported by name
+    },
+    "numpy.lib.npyio": {"NpzFile.__getitem__": libraries.explains_pickles_inside},
+    "numpy.lib._npyio_impl": {"NpzFile.__getitem__": libraries.explains_pickles_inside},
     "numpy": {
         "fromstring": libraries.takes_bytes,
         "load": libraries.explains_pickles,
@@ -210,8 +223,8 @@ def _method(path: str, target: str, version: str) -> Callable[..., Any]:
 
 def _attribute(path: str, target: str, version: str) -> Callable[[Any], Any]:
     def attribute(self: Any) -> Any:
-        _log("%s, which %s removed, is %s here" % (path, version, target))
-        return getattr(self, target)
+        _log("%s, which %s removed, is %s here" % (path, version, _readable_target(target)))
+        return missing.load(target)(self) if "." in target else getattr(self, target)
 
     return attribute
 

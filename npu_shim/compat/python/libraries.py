@@ -207,16 +207,34 @@ def explains_pickles(load: Callable[..., Any], say: Callable[[str], None]) -> Ca
         try:
             return load(file, mmap_mode, *args, **kwargs)
         except ValueError as reason:
-            if "allow_pickle=False" not in str(reason) or args or "allow_pickle" in kwargs:
+            if args or "allow_pickle" in kwargs:
                 raise
-            text = (
-                "'%s' holds pickled objects, which numpy.load read unasked until NumPy 1.16.2, or is no file of "
-                "NumPy's. A pickle can run any code as it is read: if you trust the file, set %s=on"
-                % (getattr(file, "name", file), PICKLES)
-            )
-            raise ValueError(text) from reason
+            raise _without_pickles(reason, getattr(file, "name", file)) from reason
 
     return of_objects
+
+
+def explains_pickles_inside(getitem: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
+    """NpzFile.__getitem__, which reads an array when it is asked for: of pickled objects, as `explains_pickles`."""
+
+    @functools.wraps(getitem)
+    def read(self: Any, key: str) -> Any:
+        try:
+            return getitem(self, key)
+        except ValueError as reason:
+            raise _without_pickles(reason, key) from reason
+
+    return read
+
+
+def _without_pickles(reason: ValueError, name: Any) -> ValueError:
+    """The error with its remedy, if pickled objects are its reason; else the error."""
+    if "allow_pickle=False" not in str(reason):
+        return reason
+    return ValueError(
+        "'%s' holds pickled objects, which numpy.load read unasked until NumPy 1.16.2, or is no file of "
+        "NumPy's. A pickle can run any code as it is read: if you trust the file, set %s=on" % (name, PICKLES)
+    )
 
 
 def _pickles_are_read() -> bool:

@@ -54,21 +54,48 @@ def applied(
             pairs = [(None if gradient is None else as_tensor(gradient), variable) for gradient, variable in pairs]
     except (TypeError, ValueError):  # the optimizer refuses it in its own words
         return apply()
+    scaled = _with_scale(optimizer, pairs, scale)
+    if scaled is None:
+        return apply()
+    if global_step is not None:
+        skip_messages.one_line_a_run()
+    return _gated(optimizer, apply, *scaled, name)
+
+
+def tested(optimizer: Any, pairs: Sequence[tuple[Any, Any]], scale: Any) -> tuple[Any, list[Any]] | None:
+    """Returns whether a step's gradients are finite, and the ops that move their scale; None: they get no scale.
+
+    Args:
+        optimizer: an optimizer that makes its own updates, and leaves out those of other steps.
+        pairs: (gradient or None, variable).
+        scale: as for `applied`.
+    """
+    scaled = _with_scale(optimizer, pairs, scale)
+    if scaled is None:
+        return None
+    looked_at, managers = scaled
+    with control_flow_v1(), tf.name_scope(SCOPE):
+        finite, sizes = _finite(looked_at)
+        names = [variable for _, variable in looked_at[0]]
+        ops = [op for manager in managers for op in _moved(manager, finite, sizes, names)]
+    tf.add_to_collection(GRADS_FINITE, finite)
+    return finite, ops
+
+
+def _with_scale(optimizer, pairs, scale):
+    """Gives gradients a scale; returns (what `_tested` does, managers of their scales), or None if they get none."""
     given = [gradient for gradient, _ in pairs if gradient is not None]
     if not given:
-        return apply()
+        return None
     origin = origin_of(given)
     registry = registry_of(outer_graph())
     reason = _left_alone(optimizer, origin)
     if reason is not None:
         registry.left.update(origin.calls)
         say(registry, "the optimizer %s %s" % (type(optimizer).__name__, reason))
-        return apply()
+        return None
     managers = _give_scale(registry, origin, scale)
-    if global_step is not None:
-        skip_messages.one_line_a_run()
-    tested = _tested(optimizer, pairs, origin)
-    return _gated(optimizer, apply, tested, managers, name)
+    return _tested(optimizer, pairs, origin), managers
 
 
 def say(registry: Registry, text: str) -> None:
@@ -124,7 +151,7 @@ def _tested(optimizer, pairs, origin: Origin):
 
 
 def _gated(optimizer, apply, tested, managers, name):
-    (looked_at, agree), outer, inner = tested, name_scope(), []
+    outer, inner = name_scope(), []
     with control_flow_v1(), train_ops_replaced() as train_ops:
         with tf.name_scope(name or SCOPE + "update/") as scope:
             make_hyperparameters(optimizer, scope)
@@ -136,18 +163,24 @@ def _gated(optimizer, apply, tested, managers, name):
                     inner.append(getattr(done, "name", "train").partition(name_scope() + "/")[2].partition(":")[0])
                     return tf.group(done)
 
-            tensors = [tensor for tensor, _ in looked_at]
-            sizes = overflow.magnitudes(tensors)
-            finite = overflow.all_finite(tensors, sizes)
-            finite = overflow.agreed(finite) if agree else finite
+            finite, sizes = _finite(tested)
             ops = [tf.cond(finite, in_finite_steps, tf.no_op, name="apply_if_finite")]
             for manager in managers:
-                ops += _moved(manager, finite, sizes, [variable for _, variable in looked_at])
+                ops += _moved(manager, finite, sizes, [variable for _, variable in tested[0]])
         # the op is called as the optimizer calls it outside of a branch
         train_ops.append(tf.group(*ops, name=scope if name else inner[0] or None))
     if not in_branch():
         tf.add_to_collection(GRADS_FINITE, finite)
     return train_ops[0]
+
+
+def _finite(tested):
+    """Returns whether all of what `_tested` names is finite, and the magnitude of each."""
+    looked_at, agree = tested
+    tensors = [tensor for tensor, _ in looked_at]
+    sizes = overflow.magnitudes(tensors)
+    finite = overflow.all_finite(tensors, sizes)
+    return (overflow.agreed(finite) if agree else finite), sizes
 
 
 def _moved(manager, finite, sizes, names):

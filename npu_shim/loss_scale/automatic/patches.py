@@ -16,8 +16,10 @@ from typing import Any, Callable, Iterator
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.automatic import by_hand, calls, gate, tensorflows
-from npu_shim.loss_scale.replaced import APPLY, PAIRS, Replacements, is_transparent
+from npu_shim.compat.keras import real_keras
+from npu_shim.compat.names import missing
+from npu_shim.loss_scale.automatic import by_hand, calls, gate, keras_updates, tensorflows
+from npu_shim.loss_scale.replaced import APPLY, PAIRS, REAL_KERAS, UPDATES, Replacements, is_transparent
 from npu_shim.options.reports import ledger
 from npu_shim.rewriter import tf_internals
 
@@ -38,6 +40,7 @@ class _Here(threading.local):
 _lock = threading.RLock()
 _here = _Here()
 _settings: list[Settings] = []
+_waiting: list[str] = []  # modules that are watched once they are loaded
 _replacements = Replacements()
 
 
@@ -56,6 +59,13 @@ def install(scale: Any, is_wanted: Callable[[], bool]) -> None:
         _replacements.watch(tf.train.Optimizer, _apply_gradients)
         _replacements.watch_keras(_apply_gradients)
         count_tensorflows()
+        if real_keras.version() is not None and not _waiting:
+            _waiting.append(REAL_KERAS)
+            missing.when_loaded({REAL_KERAS: _watch_real_keras})
+
+
+def _watch_real_keras(module):
+    _replacements.watch(module.Optimizer, lambda own: keras_updates.selecting(own, _wanted), UPDATES)
 
 
 def count_tensorflows() -> None:

@@ -1,0 +1,87 @@
+"""The package `keras` of TensorFlow 1's time, 2.0 to 2.3, where it is installed: scripts get it, not a face of ours.
+
+It is written in Python on TensorFlow 1's API, which `npu-shim run` offers. TensorFlow 2 needs another Keras for itself,
+the package tf_keras, and decides by an environment variable, when it is imported, which one tf.keras is.
+
+What this module says of versions it reads from files.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import re
+import types
+from typing import Any
+
+from npu_shim.compat.names import exports
+from npu_shim.configs import extras
+from npu_shim.rewriter.errors import ConfigError
+
+ROOT = "keras"
+SUCCESSOR = (2, 4)  # from this version on the package keras is tf.keras
+EXTRA_VERSION = "2.3.1"  # what the extra keras1 installs
+LEGACY = "TF_USE_LEGACY_KERAS"  # environment variable of TensorFlow: 1 makes tf.keras the package tf_keras
+_VERSION = re.compile(r"""^__version__ = ["'](\d+)\.(\d+)([\w.-]*)["']""", re.MULTILINE)
+
+
+def version() -> str | None:
+    """Version of the installed package keras, such as "2.3.1", if it is one of TensorFlow 1's time; else None."""
+    return _version_in(exports.file_of(ROOT))
+
+
+@functools.lru_cache(maxsize=None)
+def _version_in(file: str | None) -> str | None:
+    if file is None:
+        return None
+    with open(file, encoding="utf-8", errors="replace") as f:
+        line = _VERSION.search(f.read())
+    if line is None or (int(line.group(1)), int(line.group(2))) >= SUCCESSOR:
+        return None
+    return "%s.%s%s" % line.groups()
+
+
+def choose() -> None:
+    """Lets a TensorFlow that is imported after this call use tf_keras where an old package keras stands beside it."""
+    if version() is not None and exports.file_of("tf_keras") is not None:
+        os.environ[LEGACY] = "1"
+
+
+def require(tensorflow: str) -> None:
+    """Raises ConfigError, with the command that mends it, where an old package keras has replaced TensorFlow's.
+
+    Args:
+        tensorflow: version of the installed TensorFlow.
+    """
+    old = version()
+    if old is None or tensorflow.startswith("1.") or exports.file_of("tf_keras") is not None:
+        return
+    series = ".".join(tensorflow.split(".")[:2])
+    raise ConfigError(
+        "keras %s has replaced the Keras that TensorFlow %s needs: tf.keras, tf.layers and Estimator stop. Scripts "
+        "keep keras %s with: pip install --no-deps 'tf_keras==%s.*'; without it: pip install 'keras==%s.*'"
+        % (old, tensorflow, old, series, series)
+    )
+
+
+def is_its_own(frame: types.FrameType) -> bool:
+    """Whether a frame is of the package keras of TensorFlow 1's time."""
+    return version() is not None and str(frame.f_globals.get("__name__")).split(".")[0] == ROOT
+
+
+def backend() -> Any:
+    """The backend of the Keras that scripts import as `keras`: its session holds their models."""
+    if version() is not None:
+        return importlib.import_module("keras.backend")
+    import tensorflow.compat.v1 as tf
+
+    return tf.keras.backend
+
+
+def describe() -> str:
+    """What `import keras` gives a script of `npu-shim run`, in words."""
+    old = version()
+    if old is not None:
+        return "%s, of TensorFlow 1's time" % old
+    return "tf.keras by another name; Keras %s itself: %s" % (EXTRA_VERSION, extras.pip_install("keras1"))

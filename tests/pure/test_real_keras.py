@@ -1,0 +1,68 @@
+"""Which package keras is installed, told by its files."""
+
+import itertools
+import os
+
+import pytest
+
+from npu_shim.compat.keras import one_keras, real_keras
+from npu_shim.compat.names import exports
+from npu_shim.rewriter.errors import ConfigError
+
+
+@pytest.fixture
+def install(monkeypatch, tmp_path):
+    """Function that makes packages the installed ones: name -> text of their `__init__.py`."""
+    monkeypatch.setenv(real_keras.LEGACY, "")  # so that it is put back
+    monkeypatch.delenv(real_keras.LEGACY)
+    numbers = itertools.count()  # files are read once
+
+    def install(**packages):
+        folder = tmp_path / str(next(numbers))
+        folder.mkdir()
+        files = {name: str(folder / (name + ".py")) for name in packages}
+        for name, text in packages.items():
+            (folder / (name + ".py")).write_text(text)
+        monkeypatch.setattr(exports, "file_of", files.get)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("__version__ = '2.3.1'\n", "2.3.1"), ("from . import layers\n__version__ = '2.2.4'\n", "2.2.4"),
+     ('__version__ = "2.15.0"\n', None), ("__version__ = '2.4.3'\n", None), ("__version__ = '3.15.1'\n", None),
+     ("from keras.src.version import __version__ as __version__\n", None), ("x = '__version__ = 2.3.1'\n", None)],
+)  # fmt: skip
+def test_versions_before_tf_keras_are_the_scripts_own(install, text, version):
+    install(keras=text, tf_keras="")
+    assert real_keras.version() == version
+    assert ("keras" in one_keras._roots()) == (version is None)
+    real_keras.choose()
+    assert os.environ.get(real_keras.LEGACY) == (None if version is None else "1")
+
+
+def test_none_is_installed(install):
+    install()
+    assert real_keras.version() is None
+    real_keras.require("2.15.1")
+
+
+def test_an_old_keras_in_the_place_of_tensorflows(install):
+    install(keras="__version__ = '2.2.4'\n")
+    real_keras.choose()  # no tf_keras that tf.keras could be
+    assert real_keras.LEGACY not in os.environ
+    mends = r"2\.2\.4 has replaced .* 2\.15\.1 needs.* install --no-deps 'tf_keras==2\.15\.\*'; .*'keras==2\.15\.\*'"
+    with pytest.raises(ConfigError, match=mends):
+        real_keras.require("2.15.1")
+    real_keras.require("1.15.5")  # which has its own inside
+    install(keras="__version__ = '2.2.4'\n", tf_keras="")
+    real_keras.require("2.15.1")
+
+
+def test_doctor_says_which_keras_scripts_get(install):
+    install(keras="__version__ = '2.2.4'\n", tf_keras="")
+    assert real_keras.describe() == "2.2.4, of TensorFlow 1's time"
+    install(keras='__version__ = "2.15.0"\n')
+    assert "tf.keras by another name; Keras 2.3.1 itself: pip install" in real_keras.describe()
+    assert "[keras1]'" in real_keras.describe()
