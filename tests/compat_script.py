@@ -508,6 +508,32 @@ def a_dataset_has_its_own_threads():
 
 
 @check
+def keras_takes_what_keras_2_3_took():
+    if ON_1:  # which has no package of this name
+        return
+    import keras
+    from tensorflow.python.framework import ops
+
+    class Prior(keras.initializers.Initializer):
+        def __call__(self, shape, dtype=None):
+            return np.full(shape, -4.5, dtype=dtype)
+
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        tf.keras.backend.set_session(session)
+        optimizer = keras.optimizers.Adam(learning_rate=0.25)
+        assert keras.backend.get_value(optimizer.lr) == keras.backend.get_value(optimizer.learning_rate) == 0.25
+        x = keras.layers.Input((6,))
+        moved = keras.layers.Lambda(lambda t: t + tf.Variable(tf.ones([6])))(x)
+        gather = lambda t: tf.gather(t, tf.where(t[0] > -9)[:, 0], axis=1)  # noqa: E731
+        chosen = keras.layers.Lambda(gather, output_shape=(6,))(moved)
+        assert chosen.shape.as_list() == [None, 6], chosen
+        model = keras.models.Model(x, keras.layers.Dense(1, bias_initializer=Prior())(chosen))
+        assert model.get_weights()[1].tolist() == [-4.5]
+        assert ops.is_dense_tensor_like(graph.get_tensor_by_name(x.name)) and not ops.is_dense_tensor_like(1.0)
+        assert isinstance(tf.sparse_placeholder(tf.float32), ops._TensorLike)
+
+
+@check
 def one_keras_shares_layers_and_the_session():
     from tensorflow.python.keras import backend as K
     from tensorflow.python.keras.layers import BatchNormalization, Dense

@@ -26,5 +26,13 @@ def is_script(frame: types.FrameType) -> bool:
     return not (_ours(file) or file.startswith(_PYTHON) or INSTALLED.intersection(file.split(os.sep)))
 
 
+def by_script() -> bool:
+    """Whether the user's own code called or imported what runs now: its frame is the first that is not ours."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and _ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None and is_script(frame)
+
+
 def _ours(file: str) -> bool:
     return file.startswith(("<frozen importlib", OURS)) or os.sep + "importlib" + os.sep in file

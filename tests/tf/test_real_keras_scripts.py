@@ -90,12 +90,12 @@ class Heir(Momentum):
 @pytest.fixture
 def backend(monkeypatch):
     """A backend of Keras, as far as its optimizers assign by it."""
-    made = types.ModuleType(keras_updates.BACKEND)
-    made.update, made.update_add, made.update_sub = tf.assign, tf.assign_add, tf.assign_sub
-    monkeypatch.setitem(sys.modules, keras_updates.BACKEND, made)
-    originals = dict(vars(made))
-    yield made
-    assert vars(made) == originals
+    module = types.ModuleType(keras_updates.BACKEND)
+    module.update, module.update_add, module.update_sub = tf.assign, tf.assign_add, tf.assign_sub
+    monkeypatch.setitem(sys.modules, keras_updates.BACKEND, module)
+    originals = dict(vars(module))
+    yield module
+    assert vars(module) == originals
 
 
 @pytest.mark.parametrize("kind", [Momentum, Heir])

@@ -10,6 +10,7 @@ import logging
 import types
 from typing import Any, Callable, Mapping
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import callers
@@ -61,6 +62,8 @@ def install() -> None:
         tf.config.experimental_list_devices = experimental_list_devices
     if not hasattr(tf.Tensor, KERAS_SHAPE):
         setattr(tf.Tensor, KERAS_SHAPE, property(_keras_shape, _set_keras_shape))
+    if not hasattr(tf.DType, "dtype"):  # NumPy takes what has one for a dtype, as it took the names of Keras's dtypes
+        tf.DType.dtype = property(lambda self: np.dtype(self.as_numpy_dtype))
     for path, fields in DATA_FIELDS.items():
         _keep_fields(path, fields)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import inspect
 import logging
 import re
 from typing import Any, Callable, Iterator, Mapping
@@ -80,6 +81,25 @@ def _takes_inputs(add_update: Callable[..., Any]) -> Callable[..., Any]:
 def _layers(layers: Any) -> None:
     arguments.install(layers, arguments.LAYERS)
     keras_1.rename_of_layers(layers)
+
+
+def _optimizers_of_graphs(optimizer_v1: Any) -> None:
+    """Lets optimizers take and have a `learning_rate`, as in Keras 2.3."""
+    kinds = [kind for kind in vars(optimizer_v1).values() if isinstance(kind, type)]
+    for kind in kinds:
+        if issubclass(kind, optimizer_v1.Optimizer) and "lr" in inspect.signature(kind.__init__).parameters:
+            kind.__init__ = _takes_learning_rate(kind.__init__)
+            kind.learning_rate = property(lambda self: self.lr, lambda self, rate: setattr(self, "lr", rate))
+
+
+def _takes_learning_rate(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if "learning_rate" in kwargs and "lr" not in kwargs:
+            kwargs["lr"] = kwargs.pop("learning_rate")
+        init(self, *args, **kwargs)
+
+    return __init__
 
 
 def _sequential(sequential: Any) -> None:
@@ -160,6 +180,39 @@ def _lambda(lambda_layer: Any) -> None:
     known = {name: tf_internals.python_module(path) for name, path in homes.items()}
     for name, module in {**known, "K": tf.keras.backend, "backend": tf.keras.backend, "copy": copy}.items():
         vars(lambda_layer).setdefault(name, module)
+    kind = lambda_layer.Lambda
+    kind._check_variables = _in_eager_code(kind._check_variables)
+    kind.call = _of_stated_shape(kind.call)
+
+
+def _in_eager_code(check: Callable[..., None]) -> Callable[..., None]:
+    """In graphs a Lambda may make and use variables: it is called once."""
+    import tensorflow.compat.v1 as tf
+
+    @functools.wraps(check)
+    def method(self: Any, *args: Any) -> None:
+        if tf.executing_eagerly():
+            check(self, *args)
+
+    return method
+
+
+def _of_stated_shape(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A tensor of a Lambda with `output_shape` has that static shape, where TensorFlow knows less."""
+    import tensorflow.compat.v1 as tf
+
+    @functools.wraps(call)
+    def method(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        result = call(self, inputs, *args, **kwargs)
+        stated = getattr(self, "_output_shape", None)
+        if not isinstance(stated, (tuple, list)) or not isinstance(result, tf.Tensor) or tf.executing_eagerly():
+            return result
+        shape = tf.TensorShape([None, *stated]) if all(isinstance(n, (int, type(None))) for n in stated) else None
+        if shape is not None and result.shape.is_compatible_with(shape):
+            result.set_shape(shape)
+        return result
+
+    return method
 
 
 def _repeat_vector(repeat_vector: Any) -> None:
@@ -238,6 +291,7 @@ PATCHES: Mapping[str, Callable[[Any], None]] = {
     "src.layers.reshaping.repeat_vector": _repeat_vector,
     "src.layers.rnn.base_rnn": _rnn,
     "src.layers.rnn.stacked_rnn_cells": _stacked_cells,
+    "src.optimizers.optimizer_v1": _optimizers_of_graphs,
     "src.preprocessing.image": _affine_transform,
     "src.utils.generic_utils": _snake_case,
     "src.utils.losses_utils": _let_scalars_pass,

@@ -196,6 +196,8 @@ class Face(types.ModuleType):
             return importlib.import_module(_full("src")).__version__
         if name.startswith("__"):
             raise AttributeError(name)
+        if self.__name__.split(".")[0] == real_keras.ROOT and callers.by_script():
+            real_keras.tell_of_face()
         value = self._find(name)
         self.__dict__[name] = value
         return value

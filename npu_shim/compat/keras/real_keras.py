@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import functools
 import importlib
+import logging
 import os
 import re
 import types
 from typing import Any
 
+from npu_shim.compat import callers
 from npu_shim.compat.names import exports
 from npu_shim.configs import extras
 from npu_shim.rewriter.errors import ConfigError
 
+LOG = logging.getLogger("npu_shim")
 ROOT = "keras"
 SUCCESSOR = (2, 4)  # from this version on the package keras is tf.keras
 EXTRA_VERSION = "2.3.1"  # what the extra keras1 installs
@@ -77,6 +80,19 @@ def backend() -> Any:
     import tensorflow.compat.v1 as tf
 
     return tf.keras.backend
+
+
+@functools.lru_cache(maxsize=None)
+def tell_of_face() -> None:
+    """Logs, once, whose numbers a script gets that imports `keras` where that is tf.keras by another name."""
+    LOG.warning(
+        "%s",
+        callers.message(
+            "keras is tf.keras here, with its numbers: an optimizer given by name has its learning rate (adadelta "
+            "0.001, not 1.0), and BatchNormalization, UpSampling2D, hinge, weighted losses, ImageDataGenerator differ. "
+            "Keras %s itself, on TensorFlow 2.15: %s" % (EXTRA_VERSION, extras.pip_install("keras1"))
+        ),
+    )
 
 
 def describe() -> str:

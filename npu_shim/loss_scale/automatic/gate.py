@@ -59,7 +59,8 @@ def applied(
         return apply()
     if global_step is not None:
         skip_messages.one_line_a_run()
-    return _gated(optimizer, apply, *scaled, name)
+    looked_at, managers = scaled
+    return _gated(optimizer, apply, looked_at, managers, name)
 
 
 def tested(optimizer: Any, pairs: Sequence[tuple[Any, Any]], scale: Any) -> tuple[Any, list[Any]] | None:
