@@ -85,7 +85,7 @@ def _layers(layers: Any) -> None:
 
 def _optimizers_of_graphs(optimizer_v1: Any) -> None:
     """Lets optimizers take and have a `learning_rate`, as in Keras 2.3."""
-    kinds = [kind for kind in vars(optimizer_v1).values() if isinstance(kind, type)]
+    kinds: list[Any] = [kind for kind in vars(optimizer_v1).values() if isinstance(kind, type)]
     for kind in kinds:
         if issubclass(kind, optimizer_v1.Optimizer) and "lr" in inspect.signature(kind.__init__).parameters:
             kind.__init__ = _takes_learning_rate(kind.__init__)
