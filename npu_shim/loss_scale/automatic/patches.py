@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import sys
 import threading
 from typing import Any, Callable, Iterator
 
@@ -59,13 +60,16 @@ def install(scale: Any, is_wanted: Callable[[], bool]) -> None:
         _replacements.watch(tf.train.Optimizer, _apply_gradients)
         _replacements.watch_keras(_apply_gradients)
         count_tensorflows()
-        if real_keras.version() is not None and not _waiting:
+        if REAL_KERAS in _waiting and REAL_KERAS in sys.modules:
+            _watch_real_keras(sys.modules[REAL_KERAS])
+        elif REAL_KERAS not in _waiting and real_keras.version() is not None:
             _waiting.append(REAL_KERAS)
             missing.when_loaded({REAL_KERAS: _watch_real_keras})
 
 
 def _watch_real_keras(module):
-    _replacements.watch(module.Optimizer, lambda own: keras_updates.selecting(own, _wanted), UPDATES)
+    if _settings:
+        _replacements.watch(module.Optimizer, lambda own: keras_updates.selecting(own, _wanted), UPDATES)
 
 
 def count_tensorflows() -> None:
