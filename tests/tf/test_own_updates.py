@@ -149,3 +149,19 @@ def test_updates_in_conditionals_without_an_order_are_refused():
 
     with pytest.raises(PlanError, match=r"'v' is set from its own value by 'cond/Assign' and by 'cond_1/Assign', in"):
         ran(build)
+
+
+def test_updates_of_one_kind_that_the_script_orders_all_count():
+    """TensorFlow puts the order on the constant of the second `v + 1`, and none on its Add."""
+
+    def build(v):
+        first = tf.assign(v, v + 1.0)
+        with tf.control_dependencies([first]):
+            return tf.assign(v, v + 1.0)
+
+    with tf.Graph().as_default() as graph:
+        variables = [tf.get_variable("v%d" % n, initializer=1.0, use_resource=bool(n)) for n in range(2)]
+        ops = [build(v) for v in variables]
+        step = npu_shim.compile_step(graph, ops, [], initializer=tf.global_variables_initializer())
+        step()
+    assert [float(step.state()[v.op.name]) for v in variables] == [3.0, 3.0]

@@ -242,7 +242,8 @@ def _key(node: Node) -> Any:
 
 
 def _content(value: Value) -> Any:
-    constant = value.node.attrs["value"] if value.node.op == "Const" else None
+    is_free = value.node.op == "Const" and not value.node.controls  # one that waits orders who reads it
+    constant = value.node.attrs["value"] if is_free else None
     return value if constant is None else (constant.dtype, constant.dims, constant.numbers())
 
 
