@@ -625,11 +625,32 @@ def the_version_is_that_of_the_api():
     real, tf.__version__ = tf.__version__, "1.14.0"
     assert tf.__version__ == "1.14.0"
     tf.__version__ = real
-    if not ON_1:  # a library that is installed sees what it runs on
-        asks = compile("told = tf.__version__, tf.VERSION, tf.version.VERSION", "/venv/site-packages/lib.py", "exec")
-        space = {"tf": tf}
-        exec(asks, space)
-        assert set(space["told"]) == {tf.compat.v1.__version__} and not space["told"][0].startswith("1.")
+    asks = """
+import tensorflow as tf, tensorflow.version, tensorflow.compat.v1.version
+from tensorflow import compat, version as first
+from tensorflow.version import VERSION as name, GIT_VERSION as commit
+from tensorflow.compat.v1 import __version__ as own, version as second
+from tensorflow.python.framework import versions
+v1, v2 = compat.v1, compat.v2
+told = {name, own, first.VERSION, second.VERSION, tensorflow.version.VERSION, versions.VERSION, versions.__version__}
+told.update(each for one in (tf, v1, v2) for each in (one.__version__, one.version.VERSION))
+told.update({v1.VERSION, tf.VERSION, tensorflow.compat.v1.version.VERSION, getattr(tf, "__version__")})
+commits = {commit, *(each.GIT_VERSION for each in (tf, tf.version, v1, v1.version, v2.version, versions))}
+commits.update({tf.__git_version__, v1.__git_version__})
+"""
+    script, library = {}, {}
+    exec(asks, script)
+    # one that is installed sees what it runs on
+    exec(compile(asks, __file__ if ON_1 else "/venv/site-packages/lib.py", "exec"), library)
+    exec(asks, script)  # whoever asked before
+    assert script["told"] == {tf.__version__} and script["commits"] == {tf.GIT_VERSION}, script
+    if not ON_1:
+        [told], [commit] = library["told"], library["commits"]
+        assert told[:2] >= "2." and "v%s" % told[:4] in commit and tf.GIT_VERSION == "v1.15.0-rc3-22-g590d6ee"
+    for module, name in ((tf, "VERSION"), (tf.compat.v1, "__version__"), (tf.compat.v1.version, "VERSION")):
+        with unittest.mock.patch.object(module, name, "1.14.0"):
+            assert getattr(module, name) == "1.14.0"
+        assert getattr(module, name) == tf.__version__
 
 
 @check

@@ -2,8 +2,6 @@
 
 Real subpackages (`tensorflow.python`, `tensorflow.core`, ...) import as usual; names of the v1 API import as modules
 too (`import tensorflow.keras.layers`). On TensorFlow 1 there is nothing to do.
-
-A script that asks for the version is told 1.15.0, whose API it has; installed libraries are told the real one.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ from npu_shim.compat.behaviour import arguments, debug_hooks
 from npu_shim.compat.keras import one_keras, real_keras
 from npu_shim.compat.names import core_alias, faces, moved, names
 from npu_shim.configs import extras
+from npu_shim.rewriter import tf_internals
 
 V1 = "tensorflow.compat.v1"
-SCRIPTS_VERSION = "1.15.0"  # what scripts are told; CANN's TensorFlow 1 is this one
 
 
 def install() -> None:
@@ -42,7 +40,7 @@ def install() -> None:
     logger.setLevel(logging.ERROR)  # it warns that what follows is deprecated
     v1.disable_v2_behavior()
     logger.setLevel(level)
-    sys.modules["tensorflow"] = Facade(real, v1)
+    sys.modules["tensorflow"] = facade = Facade(real, v1)
     sys.meta_path.insert(0, _V1Modules(real))
     # they import TensorFlow
     from npu_shim.compat.behaviour import (
@@ -55,8 +53,15 @@ def install() -> None:
         members,
         remapper,
         tensors,
+        versions,
     )
 
+    v2 = importlib.import_module("tensorflow.compat.v2")
+    for module in (v1, v1.version, v2, v2.version, tf_internals.python_module("framework.versions")):
+        versions.tell(module, module)
+    for name, module in (("", v1), (".compat.v1", v1), (".compat.v2", v2)):
+        sys.modules["tensorflow%s.version" % name] = module.version  # import would make another of the same file
+    versions.tell(facade, v1)
     tensors.install()
     moved.install()
     dimensions.install()
@@ -100,22 +105,8 @@ def without_tensorflow(reason: ImportError) -> ImportError:
     )
 
 
-def _version(own: str) -> str:
-    """The version as the code that asks should see it: scripts test which API they find, libraries what they run on."""
-    frame = sys._getframe(2)
-    return SCRIPTS_VERSION if callers.is_script(frame) or real_keras.is_its_own(frame) else own
-
-
 class Facade(types.ModuleType):
     """The module that `import tensorflow` gives: the v1 API first, the real package's submodules behind it."""
-
-    __version__ = property(
-        lambda self: vars(self).get("_given_version") or _version(self._real.__version__),
-        # a mock sets it, and sets it back to what it was told
-        lambda self, given: vars(self).update(_given_version=None if given == SCRIPTS_VERSION else given),
-        lambda self: vars(self).update(_given_version=None),
-    )
-    VERSION = property(lambda self: _version(self._real.__version__))
 
     def __init__(self, real: Any, v1: Any) -> None:
         super().__init__("tensorflow", real.__doc__)
@@ -125,7 +116,6 @@ class Facade(types.ModuleType):
         self.__package__ = "tensorflow"
         self.__dict__["_real"] = real
         self.__dict__["_v1"] = v1
-        self.__dict__["version"] = _Versions(v1.version)
 
     def __getattr__(self, name):
         if name == "contrib":
@@ -143,19 +133,6 @@ class Facade(types.ModuleType):
 
     def __dir__(self):
         return sorted(set(dir(self._v1)) | {"core", "python"})
-
-
-class _Versions(types.ModuleType):
-    """`tf.version`."""
-
-    VERSION = property(lambda self: _version(self._real.VERSION))
-
-    def __init__(self, real: Any) -> None:
-        super().__init__(real.__name__, real.__doc__)
-        self.__dict__["_real"] = real
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
 
 
 class _V1Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
