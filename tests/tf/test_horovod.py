@@ -5,10 +5,12 @@ import json
 import sys
 
 import forked
+import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim.bridge import horovod
+from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer, automatic
 
 TRAIN = """
 import json, sys
@@ -317,12 +319,56 @@ class TestNames:
                 told.append(session.run([dense, rows, step]))
         for at, (one, both, count) in enumerate(told):
             wanted = -0.5 * moved if at >= 3 else 0.0
-            assert (one, both.tolist(), count) == (wanted, [0.0, wanted], int(at >= 3))
+            assert (one, both.tolist(), count) == (wanted, [0.0, wanted], at + 1)  # the step counts all
 
     def test_several_backward_passes_of_a_keras_optimizer(self):
+        hvd = importlib.import_module("horovod.tensorflow.keras")
+        hvd.init()
+        names = []
+        for options, moved in (
+            ({"backward_passes_per_step": 4}, 2.0), ({}, 0.5),
+            ({"backward_passes_per_step": 4, "average_aggregated_gradients": True}, 0.5),
+        ):  # fmt: skip
+            tf.keras.backend.clear_session()
+            layer = tf.keras.layers.Embedding(2, 1, input_length=1, embeddings_initializer="zeros")
+            model = tf.keras.Sequential([layer, tf.keras.layers.Flatten()])
+            optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.5, momentum=0.9), **options)
+            model.compile(optimizer, "mae")
+            rows = []
+            for weight in (1.0, 0.0, 1.0, 2.0, 5.0)[: 5 if options else 1]:
+                model.train_on_batch([[1]], [[100.0]], sample_weight=np.array([weight]))
+                rows.append(model.get_weights()[0].ravel().tolist())
+            assert rows == [[0, 0]] * (3 if options else 0) + [[0, moved]] * (2 if options else 1)
+            assert tf.keras.backend.get_value(optimizer.iterations) == (5 if options else 1)
+            names.append([weight.name for weight in optimizer.weights])
+        assert names[0] == names[1] == names[2]
+        with pytest.raises(ValueError, match="every=0 is not accepted"):
+            hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), backward_passes_per_step=0)
+
+    @pytest.mark.parametrize("how", ["around", "inside", "automatic", "keras"])
+    def test_several_backward_passes_with_a_loss_scale(self, how, without_automatic_scale):
         hvd = importlib.import_module("horovod.tensorflow")
-        with pytest.raises(ValueError, match="backward_passes_per_step is 4, expected 1 for a Keras optimizer"):
-            hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), backward_passes_per_step=4)
+        hvd.init()
+        if how in ("automatic", "keras"):
+            automatic.install("auto", lambda: True)
+        with tf.Graph().as_default(), tf.Session() as session:
+            x, w = tf.placeholder(tf.float32, []), tf.get_variable("w", initializer=0.0, use_resource=True)
+            optimizer = (tf.keras.optimizers.SGD if how == "keras" else tf.train.GradientDescentOptimizer)(0.5)
+            manager = ExponentialUpdateLossScaleManager(2.0**10, 1000, decr_every_n_nan_or_inf=1, decr_ratio=0.5)
+            if how == "inside":
+                optimizer = NPULossScaleOptimizer(optimizer, manager)
+            optimizer = hvd.DistributedOptimizer(optimizer, backward_passes_per_step=2)
+            if how == "around":
+                optimizer = NPULossScaleOptimizer(optimizer, manager)
+            train = optimizer.get_updates(x * w, [w]) if how == "keras" else optimizer.minimize(x * w)
+            session.run(tf.global_variables_initializer())
+            told = []
+            for value in (1.0, 2.0, 4.0, np.inf, 1.0, 1.0, 3.0):
+                session.run(train, {x: value})
+                told.append(float(session.run(w)))
+        # a scale inside skips the window in which a pass overflows; the others leave that pass out of it
+        after = [-1.5, -2.5, -2.5] if how == "inside" else [-4.0, -4.0, -6.0]
+        assert told == [0.0, -1.5, -1.5, -1.5, *after]
 
     def test_an_optimizer_of_another_kind(self):
         hvd = importlib.import_module("horovod.tensorflow")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Callable, Mapping
 
 import numpy as np
@@ -38,17 +39,68 @@ def DistributedOptimizer(
     return hvd.DistributedOptimizer(optimizer, name, compression=compression, sparse_as_dense=sparse_as_dense, **others)
 
 
-def in_place(optimizer: Any, reduced: Callable[..., list[Any]]) -> Any:
+def in_place(optimizer: Any, reduced: Callable[..., list[Any]], passes: int = 1, average: bool = False) -> Any:
     """Makes a Keras optimizer reduce its gradients, and returns it.
+
+    Args:
+        optimizer: Keras 2 optimizer.
+        reduced: takes gradients and their variables, and returns the reduced gradients.
+        passes: int, how many steps gather gradients for each that is applied.
+        average: bool; the mean of theirs is applied then, else the sum.
 
     Raises:
         ValueError: it is no Keras 2 optimizer.
+        ConfigError: passes is no whole number of at least 1.
     """
     if not reduce_in_place(optimizer, reduced, "DistributedOptimizer_Allreduce"):
         raise ValueError(
             "Provided optimizer doesn't inherit from either legacy TensorFlow or Keras optimizer: %s" % optimizer
         )
+    if passes != 1:
+        _accumulate_in_place(optimizer, passes, average)
     return optimizer
+
+
+def _accumulate_in_place(optimizer, passes, average):
+    applied = _Applied(optimizer)
+    gathering = hvd.accumulating(applied, passes, average)
+
+    def apply_gradients(grads_and_vars: Any, name: str | None = None, **options: Any) -> Any:
+        with tf.name_scope(optimizer._name), tf.init_scope():  # where Keras itself makes it
+            iterations = optimizer.iterations
+        applied.options = options
+        done = gathering.apply_gradients(grads_and_vars, iterations, name or optimizer._name)
+        for variable in gathering.variables():
+            _keras_of(optimizer).track_variable(variable)  # Keras initializes no others
+        return done
+
+    optimizer.apply_gradients = apply_gradients
+
+
+class _Applied:
+    """A Keras optimizer as AccumulatingOptimizer calls one; it counts its iterations itself where it applies.
+
+    Attributes:
+        options: dict, further arguments of apply_gradients.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self._keras = optimizer
+        self.options: dict[str, Any] = {}
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None) -> Any:
+        """Returns the op of the optimizer's class, which the automatic loss scale may have replaced by now."""
+        return type(self._keras).apply_gradients(self._keras, grads_and_vars, **self.options)
+
+    def variables(self) -> list[Any]:
+        """Returns none: Keras knows its own."""
+        return []
+
+
+def _keras_of(optimizer):
+    """The backend of the Keras that an optimizer is of: there are several."""
+    base = next(cls for cls in type(optimizer).__mro__ if cls.__name__ == "OptimizerV2")
+    return sys.modules[base.__module__].backend
 
 
 def broadcast_global_variables(root_rank: int) -> None:

@@ -156,7 +156,7 @@ def DistributedOptimizer(
         compression: one of Compression.
         sparse_as_dense: whether IndexedSlices travel as dense tensors.
         backward_passes_per_step: int; that many steps gather gradients, and the last applies their sum. Gradients
-            are exchanged in each. 1 for a Keras optimizer.
+            are exchanged in each, and global_step (of a Keras optimizer, its iterations) counts each.
         op: Average or Sum.
         gradient_predivide_factor: float, accepted with Average: it divides before the sum and multiplies behind it, so
             the mean is the same.
@@ -164,7 +164,7 @@ def DistributedOptimizer(
         **others: arguments of other releases, accepted.
 
     Raises:
-        ConfigError: Adasum, several backward passes of a Keras optimizer, or a number of them that is none.
+        ConfigError: Adasum, or a number of backward passes that is none.
         ValueError: gradient_predivide_factor with Sum, or another optimizer.
     """
     if gradient_predivide_factor != 1.0 and op != Average:
@@ -174,15 +174,15 @@ def DistributedOptimizer(
         distributed = _DistributedOptimizer(optimizer, name, use_locking, reduced)
         if backward_passes_per_step == 1:
             return distributed
-        return AccumulatingOptimizer(distributed, backward_passes_per_step, average=average_aggregated_gradients)
-    if backward_passes_per_step != 1:
-        raise ConfigError(
-            "hvd.DistributedOptimizer: backward_passes_per_step is %r, expected 1 for a Keras optimizer: optimizers of "
-            "tf.train gather gradients" % backward_passes_per_step
-        )
+        return accumulating(distributed, backward_passes_per_step, average_aggregated_gradients)
     from npu_shim.bridge.horovod import keras
 
-    return keras.in_place(optimizer, reduced)
+    return keras.in_place(optimizer, reduced, backward_passes_per_step, average_aggregated_gradients)
+
+
+def accumulating(optimizer: Any, passes: int, average: bool) -> AccumulatingOptimizer:
+    """Returns an optimizer that gathers the gradients of several passes as Horovod does."""
+    return AccumulatingOptimizer(optimizer, passes, average=average, counts_all=True)
 
 
 class Reduced:

@@ -36,7 +36,7 @@ def tell(module: Any, real: Any) -> None:
 
 def _tell_through_table(module: Any, shown: dict[str, property]) -> None:
     """The same for a module of TensorFlow's class, which answers from a table of what was asked before."""
-    base = type(module)
+    base: Any = type(module)
 
     class Wrapper(base):  # type: ignore[misc, valid-type]
         def _fastdict_insert(self, name: str, value: Any) -> None:
@@ -52,7 +52,8 @@ def _tell_through_table(module: Any, shown: dict[str, property]) -> None:
     Wrapper.__name__ = Wrapper.__qualname__ = base.__name__
     for name, told in shown.items():
         setattr(Wrapper, name, told)
-    super(base, module).__setattr__("__class__", Wrapper)  # its own hands on what is set
+    above: Any = super(base, module)  # TensorFlow's own method hands on what is set
+    above.__setattr__("__class__", Wrapper)
     for name in filter(module._fastdict_key_in, ["_fastdict_insert", *shown]):
         module._fastdict_pop(name)
 

@@ -38,16 +38,17 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
         opt: LossScaleOptimizer, or any optimizer.
         every: int >= 1, steps a window.
         average: bool; False applies the sum, which is what Horovod's backward_passes_per_step means by default.
+        counts_all: bool; global_step then counts the steps that only gather too, as Horovod's does.
 
     Raises:
         ConfigError: every is no such number.
     """
 
-    def __init__(self, opt: Any, every: int, average: bool = True) -> None:
+    def __init__(self, opt: Any, every: int, average: bool = True, counts_all: bool = False) -> None:
         super().__init__(use_locking=False, name="AccumulatingOptimizer")
         if isinstance(every, bool) or not isinstance(every, numbers.Integral) or every < 1:
             raise ConfigError("every=%r is not accepted, expected a whole number of at least 1" % (every,))
-        self._opt, self._every, self._average = opt, int(every), average
+        self._opt, self._every, self._average, self._counts_all = opt, int(every), average, counts_all
 
     def __getattr__(self, name):
         if name == "_opt":
@@ -61,7 +62,7 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
     def apply_gradients(
         self, grads_and_vars: Iterable[tuple[Any, Any]], global_step: Any = None, name: str | None = None
     ) -> tf.Operation:
-        """Returns the op of one step; only every `every`-th step applies, and increments global_step.
+        """Returns the op of one step; only every `every`-th step applies, and increments global_step (see counts_all).
 
         Raises:
             ConfigError: there is no graph around it.
@@ -96,7 +97,8 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
                         return tf.identity(tf.constant(True) if finite is None else finite)
 
             def gather():
-                with tf.control_dependencies([count.assign(now)]):
+                counted = [global_step] if self._counts_all and global_step is not None else []
+                with tf.control_dependencies([count.assign(now), *(tf.assign_add(step, 1) for step in counted)]):
                     return tf.identity(seen)
 
             with control_flow_v1():
