@@ -38,7 +38,7 @@ def _tell_through_table(module: Any, shown: dict[str, property]) -> None:
     """The same for a module of TensorFlow's class, which answers from a table of what was asked before."""
     base: Any = type(module)
 
-    class Wrapper(base):  # type: ignore[misc, valid-type]
+    class Wrapper(base):  # type: ignore[misc]
         def _fastdict_insert(self, name: str, value: Any) -> None:
             if name not in shown:
                 base._fastdict_insert(self, name, value)
