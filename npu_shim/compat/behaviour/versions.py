@@ -2,7 +2,8 @@
 
     tf.__version__, tf.VERSION, tf.version.VERSION, tf.compat.v1.__version__, tensorflow.python.framework.versions
 
-Scripts branch on it. Libraries that are installed, TensorFlow itself among them, were chosen for the one that runs.
+Scripts branch on it, and so does a Keras of that time. Other installed libraries, TensorFlow itself among them,
+were chosen for the one that runs.
 """
 
 from __future__ import annotations
