@@ -15,6 +15,8 @@ __version__ = "0.2.0"
 if "tensorflow" not in sys.modules:
     # TensorFlow decides when it is imported whether oneDNN's kernels run: by itself, by the kind of processor
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    # so it does which Keras it uses
+    importlib.import_module("npu_shim.compat.keras.real_keras").choose()
 
 # public name -> module that defines it, for the import at first use; for type checkers the same names stand below
 _HOMES = {
@@ -94,8 +96,6 @@ else:
         try:
             if name in _PACKAGES:
                 return importlib.import_module("npu_shim." + name)
-            if "tensorflow" not in sys.modules:
-                importlib.import_module("npu_shim.compat.keras.real_keras").choose()
             return getattr(importlib.import_module(_HOMES[name]), name)
         except ModuleNotFoundError as reason:
             if reason.name != "tensorflow":

@@ -2,11 +2,13 @@
 
 import itertools
 import os
+import subprocess
+import sys
 
 import pytest
 
+from npu_shim.compat import callers
 from npu_shim.compat.keras import one_keras, real_keras
-from npu_shim.compat.names import exports
 from npu_shim.rewriter.errors import ConfigError
 
 
@@ -15,15 +17,15 @@ def install(monkeypatch, tmp_path):
     """Function that makes packages the installed ones: name -> text of their `__init__.py`."""
     monkeypatch.setenv(real_keras.LEGACY, "")  # so that it is put back
     monkeypatch.delenv(real_keras.LEGACY)
-    numbers = itertools.count()  # files are read once
+    numbers, others = itertools.count(), list(sys.path)  # files are read once
 
     def install(**packages):
-        folder = tmp_path / str(next(numbers))
-        folder.mkdir()
-        files = {name: str(folder / (name + ".py")) for name in packages}
+        installed = tmp_path / str(next(numbers)) / "site-packages"
         for name, text in packages.items():
-            (folder / (name + ".py")).write_text(text)
-        monkeypatch.setattr(exports, "file_of", files.get)
+            (installed / name).mkdir(parents=True)
+            (installed / name / "__init__.py").write_text(text)
+        without = [folder for folder in others if not callers.INSTALLED.intersection(folder.split(os.sep))]
+        monkeypatch.setattr(sys, "path", [*without, str(installed)])
 
     return install
 
@@ -40,6 +42,26 @@ def test_versions_before_tf_keras_are_the_scripts_own(install, text, version):
     assert ("keras" in one_keras._roots()) == (version is None)
     real_keras.choose()
     assert os.environ.get(real_keras.LEGACY) == (None if version is None else "1")
+
+
+def test_importing_npu_shim_chooses_before_tensorflow_is_imported(tmp_path):
+    for name, text in (("keras", "__version__ = '2.3.1'\n"), ("tf_keras", "")):
+        (tmp_path / "site-packages" / name).mkdir(parents=True)
+        (tmp_path / "site-packages" / name / "__init__.py").write_text(text)
+    code = "import os, sys, npu_shim; print(os.environ.get('TF_USE_LEGACY_KERAS'), 'tensorflow' in sys.modules)"
+    kept = {name: value for name, value in os.environ.items() if name != real_keras.LEGACY}
+    for folder, chosen in (("site-packages", "1"), ("", "None")):
+        environment = {**kept, "PYTHONPATH": str(tmp_path / folder)}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, check=True)
+        assert done.stdout.decode().split() == [chosen, "False"]
+
+
+def test_a_folder_of_the_scripts_is_none(install, monkeypatch, tmp_path):
+    install(tf_keras="")
+    (tmp_path / "keras").mkdir()
+    (tmp_path / "keras" / "__init__.py").write_text("__version__ = '2.1.6'\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert real_keras.version() is None
 
 
 def test_none_is_installed(install):

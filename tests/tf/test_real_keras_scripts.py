@@ -41,7 +41,9 @@ print("STEPS", K.get_value(large.optimizer.iterations), np.isfinite(large.get_we
 
 
 @pytest.mark.skipif(not PYTHON, reason="NPU_SHIM_KERAS names no Python with keras 2.2.4 or 2.3.1, and tf_keras")
-@pytest.mark.parametrize("options", [[], ["--precision-mode", "allow_mix_precision"]], ids=["float32", "float16"])
+@pytest.mark.parametrize(
+    "options", [[], ["--precision-mode", "allow_mix_precision", "--report", "page.html"]], ids=["float32", "float16"]
+)
 def test_keras_trains_with_its_own_numbers(tmp_path, options):
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run(
@@ -49,6 +51,7 @@ def test_keras_trains_with_its_own_numbers(tmp_path, options):
         stderr=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "page.html").exists() == bool(options)
     words = done.stdout.split()
     assert words[words.index("RATE") + 1] == "1.0"
     first, last = map(float, words[words.index("LOSSES") + 1 :][:2])

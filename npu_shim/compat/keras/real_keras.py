@@ -13,11 +13,11 @@ import importlib
 import logging
 import os
 import re
+import sys
 import types
 from typing import Any
 
 from npu_shim.compat import callers
-from npu_shim.compat.names import exports
 from npu_shim.configs import extras
 from npu_shim.rewriter.errors import ConfigError
 
@@ -31,7 +31,7 @@ _VERSION = re.compile(r"""^__version__ = ["'](\d+)\.(\d+)([\w.-]*)["']""", re.MU
 
 def version() -> str | None:
     """Version of the installed package keras, such as "2.3.1", if it is one of TensorFlow 1's time; else None."""
-    return _version_in(exports.file_of(ROOT))
+    return _version_in(_installed(ROOT))
 
 
 @functools.lru_cache(maxsize=None)
@@ -45,9 +45,21 @@ def _version_in(file: str | None) -> str | None:
     return "%s.%s%s" % line.groups()
 
 
+def _installed(name: str) -> str | None:
+    """The `__init__.py` of an installed package, not of a folder of the script's, or None."""
+    return _file_in(tuple(sys.path), name)
+
+
+@functools.lru_cache(maxsize=None)
+def _file_in(folders: tuple[str, ...], name: str) -> str | None:
+    installed = [folder for folder in folders if callers.INSTALLED.intersection(str(folder).split(os.sep))]
+    files = [os.path.join(folder, name, "__init__.py") for folder in installed]
+    return next(filter(os.path.isfile, files), None)
+
+
 def choose() -> None:
     """Lets a TensorFlow that is imported after this call use tf_keras where an old package keras stands beside it."""
-    if version() is not None and exports.file_of("tf_keras") is not None:
+    if version() is not None and _installed("tf_keras") is not None:
         os.environ[LEGACY] = "1"
 
 
@@ -58,7 +70,7 @@ def require(tensorflow: str) -> None:
         tensorflow: version of the installed TensorFlow.
     """
     old = version()
-    if old is None or tensorflow.startswith("1.") or exports.file_of("tf_keras") is not None:
+    if old is None or tensorflow.startswith("1.") or _installed("tf_keras") is not None:
         return
     series = ".".join(tensorflow.split(".")[:2])
     raise ConfigError(
