@@ -30,11 +30,13 @@ BY_EXTRA: Dict[str, Tuple[str, ...]] = {
     "cpu-test": (*NO_JAX, *NO_PACKAGES, "the name is still there"),
     "test-tf115": (
         *NO_JAX, *NO_PACKAGES, "TensorFlow 1", "1.15", "TensorFlow 2.15", "Python 3.9", "the name is still there",
+        "setup.py makes wheels", "no such scale here",
         "this TensorFlow has no", "no Keras 2 here", "kernels differ between versions",
     ),
     "test-tf221": (
         "2.21.0", "TensorFlow 2.15", "needs TensorFlow 1.15's own", "TensorFlow 2.16 and later", "this interpreter has",
         "TensorFlow 2 compiles steps", "TensorFlow 2.2 and later", "kernels differ between versions", "needs plotly",
+        "no such scale here",
         "no Estimator in plain", "could not import 'matplotlib", "this TensorFlow has no GPU kernels",
     ),
 }  # fmt: skip
