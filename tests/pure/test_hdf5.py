@@ -31,6 +31,8 @@ def test_a_file_without_a_mode_is_appended_to(tmp_path, said):
         assert hdf5.whole(file["x"]).tolist() == [0, 1, 2]
         with pytest.raises(ValueError, match="no write intent"):
             file["z"] = 1
+    with h5py.File("in-memory", driver="core", backing_store=False) as file:  # Keras's way to bytes
+        file["x"] = 1
     with pytest.raises(FileNotFoundError):
         h5py.File(str(tmp_path / "none.h5"), "r")
     assert set(said) == {"h5py.File without a mode, which is 'r' since h5py 3.0, opens a file to append here"}

@@ -40,7 +40,7 @@ def appends(init: Callable[..., Any], say: Callable[[str], None]) -> Callable[..
 
     @functools.wraps(init)
     def opened(self: Any, name: Any, *args: Any, **kwargs: Any) -> None:
-        is_named = isinstance(name, (str, bytes, os.PathLike)) and not kwargs.get("driver")
+        is_named = isinstance(name, (str, bytes, os.PathLike))  # not what a file in memory is opened by
         if args or kwargs.get("mode") is not None or not is_named:
             init(self, name, *args, **kwargs)
             return
