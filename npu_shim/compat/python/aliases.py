@@ -118,6 +118,7 @@ METHODS = {
 ATTRIBUTES = {
     "networkx.classes.graph": {"Graph.node": ("nodes", "NetworkX 2.4")},
     "h5py._hl.dataset": {"Dataset.value": (hdf5.__name__ + ".whole", "h5py 3.0")},
+    "h5py._hl.files": {"File.fid": ("id", "h5py 3.0")},
 }
 # functions whose arguments have changed: module -> name -> a wrapper that accepts both forms
 FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
