@@ -80,9 +80,10 @@ def _start_all(recipe, net, way, env, log):
         if status != 0:
             return status
     env["ZOO_STEPS"] = str(recipe.steps or 0)
-    status = _start(recipe, recipe.run, net, [str(HERE / "observe.py"), *way.options], env, log)
+    options = [*recipe.options, *way.options]
+    status = _start(recipe, recipe.run, net, [str(HERE / "observe.py"), *options], env, log)
     if status == 0 and recipe.again:
-        return _start(recipe, recipe.again, net, ["-m", "npu_shim", "run", *way.options], {}, log)
+        return _start(recipe, recipe.again, net, ["-m", "npu_shim", "run", *options], {}, log)
     return status
 
 

@@ -31,6 +31,7 @@ class Recipe(NamedTuple):
         prepare: scripts with arguments, run before in the same way, which make data from data; not watched.
         limit: seconds for the whole run.
         env: further environment variables.
+        options: of `npu-shim run`, before the script: what an Ascend 910 does without being asked.
         own_fault: why the script stops here by its own fault, with the evidence; it is then expected to stop.
         commit: of a public repository, at which the recipe was tried.
         others: folder below the network's -> another repository, owner/name, that belongs there (a submodule).
@@ -52,6 +53,7 @@ class Recipe(NamedTuple):
     prepare: Sequence[str] = ()
     limit: int = 300
     env: Mapping[str, Any] = {}
+    options: Sequence[str] = ()
     own_fault: str = ""
     commit: str = ""
     others: Mapping[str, str] = {}

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import drive
 import pytest
 import suite
 import table
@@ -162,6 +163,16 @@ def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch):
     assert "--zoo DIR" in said
     assert "has no folder TensorFlow" in said
     assert "has no checkout such as" in said
+
+
+def test_what_a_recipe_asks_of_run_stands_in_front_of_what_the_way_does(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(drive, "_start", lambda recipe, command, net, runner, *others: started.append(runner) or 0)
+    recipe = RECIPE._replace(options=["--set", "npu_shim_saturate=true"], prepare=["data.py"], again="read.py")
+    assert drive._start_all(recipe, tmp_path, MIXED, {}, None) == 0
+    asked = ["--set", "npu_shim_saturate=true", "--precision-mode", "auto"]
+    run_it = ["-m", "npu_shim", "run"]
+    assert started == [run_it, [str(HERE / "observe.py"), *asked], [*run_it, *asked]]
 
 
 def test_sets_of_words_have_one_order_in_all_ways(tmp_path, monkeypatch):

@@ -17,6 +17,15 @@ def boxes(net, random, count=16):
         write(net / ("2007_%s.txt" % part), "\n".join(lines) + "\n")
 
 
+def boxes_and_weights(net, random):
+    """The same four, and a file of Keras's weights to begin with, which has none of any layer."""
+    import h5py
+
+    boxes(net, random, count=4)
+    with h5py.File(str(net / "ckpt.h5"), "w") as f:
+        f.attrs["layer_names"] = []
+
+
 RECIPES = (
     Recipe(
         "TensorFlow/contrib/cv/YOLOV5_ID0378_for_TensorFlow",
@@ -24,5 +33,11 @@ RECIPES = (
         boxes,
         steps=2,
         limit=1200,
+    ),
+    Recipe(
+        "TensorFlow/contrib/cv/YAD2K_ID2086_for_TensorFlow",
+        "train.py --dataset={net} --result={net}/out --epochs=1 --batch_size=2",
+        boxes_and_weights,
+        limit=900,
     ),
 )

@@ -81,4 +81,11 @@ RECIPES = (
         "--input_file={net}/records/* --iterations_per_loop=2",
         limit=600,
     ),
+    pretraining(
+        "BertBase_Google_ID0631_for_TensorFlow",  # its step counter counts variables: one assign beside each weight's
+        "--input_file={net}/records/* --do_eval=True --max_eval_steps=2 --npu_bert_loss_scale=1024",
+        mode="allow_mix_precision",
+        checkpoint="out/model.ckpt-*.index",
+        limit=600,
+    ),
 )

@@ -1,7 +1,7 @@
 """Faces."""
 
 import numpy as np
-from data import images
+from data import folders, images
 from recipe import Recipe
 
 
@@ -16,6 +16,26 @@ def positions(net, random, count=3):
     (beside / "0.jpg").rename(beside / "weight_mask_final.jpg")
 
 
+def ages(net, random, count=205):
+    """A table of photos as JPEG, each with its age and three boxes around the face, the arrays pickled."""
+    import cv2
+    import pandas as pd
+
+    folders(net, "faces", "out")
+    boxes = np.array([[(10, 10), (90, 90)], [(20, 20), (80, 80)], [(-5, -5), (105, 105)]])
+    photos = random.integers(0, 256, (count, 100, 100, 3)).astype(np.uint8)
+    rows = {
+        "age": 1 + np.arange(count) % 100,
+        "gender": random.integers(0, 2, count).astype(np.float64),
+        "image": [cv2.imencode(".jpg", photo)[1].tobytes() for photo in photos],
+        "org_box": [boxes[0].dumps()] * count,
+        "trible_box": [boxes.dumps()] * count,
+        "landmarks": [np.zeros(10).dumps()] * count,
+        "roll": np.zeros(count), "yaw": np.zeros(count), "pitch": np.zeros(count),
+    }  # fmt: skip
+    pd.DataFrame(rows).to_feather(str(net / "faces" / "wiki.feather"))
+
+
 RECIPES = (
     Recipe(
         "TensorFlow/contrib/cv/PRNET_ID0727_for_TensorFlow",
@@ -23,6 +43,14 @@ RECIPES = (
         positions,
         mode="allow_fp32_to_fp16",
         checkpoint="checkpoint/256_256_resfcn256_weight_0.index",
+        limit=600,
+    ),
+    Recipe(
+        "TensorFlow/contrib/cv/C3AE_ID1250_for_TensorFlow",
+        "nets/c3ae_npu.py --dataset={net}/faces -s={net}/out -epochs=1 -white -se --batch_size=20",
+        ages,
+        mode="allow_fp32_to_fp16",
+        checkpoint="out/c3ae_npu_train.h5",
         limit=600,
     ),
 )

@@ -1,4 +1,6 @@
-"""BERT and its kin, fine-tuned at a toy's size: pairs of sentences, names in sentences."""
+"""BERT and its kin, fine-tuned at a toy's size: pairs of sentences, names in sentences, news."""
+
+import json
 
 import numpy as np
 from data import BERT_WORDS, folders, tiny_bert, write
@@ -19,6 +21,15 @@ def paraphrases(net, random, count=24):
     for part in ("train", "dev"):
         rows = ["\t".join((str(n % 2), "1", "2", sentence(random), sentence(random))) for n in range(count)]
         write(net / "text" / (part + ".tsv"), "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + "\n".join(rows) + "\n")
+
+
+def headlines(net, random, count=24):
+    """News with their category, a JSON object a line, in three parts; an empty checkpoint but for the pooler's bias."""
+    tiny_bert(net)
+    one_weight(net / "bert_model.ckpt")
+    for part in ("train", "dev", "test"):
+        rows = [{"label": "10%d" % (n % 4), "sentence": sentence(random)} for n in range(count)]
+        write(net / "text" / (part + ".json"), "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def one_weight(path):
@@ -61,6 +72,15 @@ RECIPES = (
         "BERT_NER.py --task_name=NER --crf=False --middle_output={net}/middle --do_lower_case=False "
         "--init_checkpoint={net}/bert_model.ckpt " + TRAIN + FILES,
         names,
+        checkpoint="out/model.ckpt-*.index",
+        limit=600,
+    ),
+    Recipe(
+        NLP + "CLUE_BERT_ID1646_for_TensorFlow",  # its step counter counts variables: one assign beside each weight's
+        "run_classifier.py --task_name=tnews --do_eval=True --init_checkpoint={net}/bert_model.ckpt "
+        "--num_train_epochs=8 --npu_bert_loss_scale=1024 " + TRAIN.replace("--num_train_epochs=1 ", "") + FILES,
+        headlines,
+        loss=(2, 3.5),
         checkpoint="out/model.ckpt-*.index",
         limit=600,
     ),

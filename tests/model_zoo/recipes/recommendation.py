@@ -3,20 +3,25 @@
 import pickle
 
 import numpy as np
-from data import tfrecords, write
+from data import stand_in, tfrecords, write
 from recipe import Recipe
 
 BUILT_IN = "TensorFlow/built-in/recommendation/"
 CONTRIB = "TensorFlow/contrib/recommendation/"
+# the ids of thirty features that many lines have, and of nine that stand behind them
+COMMON_AND_GENERAL = (np.repeat((0, 21340), (30, 9)), np.repeat((21340, 184962), (30, 9)))
 
 
-def clicks(folder, random, records=6, lines=1000, inputs=39, features=200000):
-    """Clicks as TFRecords of `lines` lines each: a label, and id and value of each input."""
+def clicks(folder, random, records=6, lines=1000, inputs=39, features=(0, 200000)):
+    """Clicks as TFRecords of `lines` lines each: a label, and id and value of each input.
+
+    `features`: the first id and the one behind the last, numbers or arrays of one for each input.
+    """
     for part in ("train_part_0", "test_part_0"):
         tfrecords(folder / part, [
             {
                 "label": (random.random(lines) < 0.3).astype(np.float32),
-                "feat_ids": random.integers(0, features, inputs * lines),
+                "feat_ids": random.integers(*features, (lines, inputs)),
                 "feat_vals": np.ones(inputs * lines, np.float32),
             }
             for _ in range(records)
@@ -79,12 +84,29 @@ def ratings(folder, random, lines=300, users=40, items=60):
         write(folder / ("u." + part), "".join("%d\t%d\t%d\n" % row for row in rows))
 
 
+def movie_lens(net, random, users=60, items=40):
+    """Stars of users for films, as MovieLens writes them, and what the script takes randomness away with."""
+    stand_in("tfdeterminism", net)
+    pairs = [(user, item) for user in range(1, users + 1) for item in random.choice(items, 12, replace=False) + 1]
+    rows = ["%d::%d::%d::978300760" % (*pair, random.integers(1, 6)) for pair in pairs]
+    write(net / "ml-1m" / "ratings.dat", "\n".join(rows) + "\n")
+
+
 RECIPES = (
     Recipe(
         BUILT_IN + "DCN_ID1986_for_TensorFlow",
         "dcn_main_record_multigpu_fp16.py 1000 tag 1e-4 1 {net}/records/",
         lambda net, random: clicks(net / "records", random),
         steps=5,
+        loss=(0.5, 2),
+        limit=600,
+    ),
+    Recipe(
+        BUILT_IN + "deepFM_unkownshape_ID0091_for_TensorFlow",
+        "2unique_deepfm_main_record_uid_fp32.py --data_dir={net}/records --max_epochs=1 --batch_size=1000 "
+        "--max_steps=4 --display_every=1",
+        lambda net, random: clicks(net / "records", random, features=COMMON_AND_GENERAL),
+        steps=4,
         loss=(0.5, 2),
         limit=600,
     ),
@@ -126,5 +148,12 @@ RECIPES = (
         cwd="NNMF_ID0300_for_TensorFlow",
         path=["NNMF_ID0300_for_TensorFlow"],
         checkpoint="**/*.ckpt.index",
+    ),
+    Recipe(
+        "TensorFlow/built-in/nlp/kernetNet_ID0305_for_Tensorflow",  # L-BFGS: SciPy asks for losses and gradients
+        "kernelNet_ml1m.py",
+        movie_lens,
+        steps=30,
+        limit=300,
     ),
 )

@@ -46,6 +46,14 @@ def tagged_words(net, random, folder, tags, count=16):
         write(net / folder / (part + ".txt"), "\n".join(rows) + "\n")
 
 
+ELECTRA = {
+    "debug": True, "num_train_steps": 6, "save_checkpoints_steps": 6, "max_seq_length": 32, "vocab_size": 100,
+    "pretrain_tfrecords": "{net}/records/*", "vocab_file": "{net}/vocab.txt", "embedding_size": 16,
+    "model_hparam_overrides": {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+    },
+}  # fmt: skip
+
 RECIPES = (
     Recipe(
         "google-research/bert",
@@ -97,6 +105,15 @@ RECIPES = (
         commit="ccf3f093f0",
         apart=0.3,  # dropout
         checkpoint="out/model.ckpt-*.index",
+        limit=600,
+    ),
+    Recipe(
+        "google-research/electra",
+        "run_pretraining.py --data-dir={net}/out --model-name=tiny --hparams='%s'" % json.dumps(ELECTRA),
+        masked_sentences,
+        commit="8a46635f32",
+        apart=0.3,  # what the generator draws in each step
+        checkpoint="out/models/tiny/model.ckpt-6.index",
         limit=600,
     ),
 )

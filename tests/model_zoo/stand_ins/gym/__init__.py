@@ -1,4 +1,5 @@
-"""A stand-in for gym where its games cannot be had: an Atari game of made-up frames, with the wrappers of gym 0.10.
+"""A stand-in for gym where its games cannot be had: an Atari game of made-up frames, and a pole on a cart that is
+numbers, with the wrappers of gym 0.10.
 
 Source: what the scripts of the suite call of gym 0.10.9; old wrappers override `_step`, new ones `step`.
 """
@@ -52,6 +53,25 @@ class Env:
         return self.np_random.randint(0, 256, (210, 160, 3)).astype(np.uint8)
 
 
+class Pole(Env):
+    """Four numbers, two actions: numbers that leave the bounds by themselves, later if each action is the right one."""
+
+    def __init__(self, name="Made-up"):
+        super().__init__(name)
+        self.observation_space = spaces.Box(-5, 5, (4,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._state = np.zeros(4)
+
+    def reset(self, **others):
+        self._state = self.np_random.uniform(-0.05, 0.05, 4)
+        return self._state
+
+    def step(self, action):
+        push = 0.1 * (1 if action else -1)
+        self._state = 1.1 * self._state + push * np.array([0.1, 1.0, -0.1, -1.0])
+        return self._state, 1.0, bool(np.abs(self._state).max() > 1), {}
+
+
 class Wrapper(Env):
     def __init__(self, env=None):
         self.env = env
@@ -97,7 +117,7 @@ class RewardWrapper(Wrapper):
 
 
 def make(name):
-    return Env(name)
+    return (Pole if "Pole" in name else Env)(name)
 
 
 core = sys.modules["gym.core"] = sys.modules[__name__]

@@ -8,4 +8,9 @@ class Discrete:
         self.n = n
 
 
-__all__ = ["Box", "Discrete"]
+class MultiDiscrete:
+    def __init__(self, nvec):
+        self.nvec = nvec
+
+
+__all__ = ["Box", "Discrete", "MultiDiscrete"]

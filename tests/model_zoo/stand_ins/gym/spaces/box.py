@@ -3,4 +3,4 @@
 
 class Box:
     def __init__(self, low, high, shape=None, dtype=None):
-        self.low, self.high, self.shape = low, high, tuple(shape)
+        self.low, self.high, self.shape, self.dtype = low, high, tuple(shape), dtype
