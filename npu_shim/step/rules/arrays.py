@@ -10,7 +10,7 @@ from jax import lax
 
 from npu_shim.step.containers import lists
 from npu_shim.step.refusals import Unsupported
-from npu_shim.step.rules.table import Attrs, Rule
+from npu_shim.step.rules.table import ALL, Attrs, Rule
 from npu_shim.step.values import ints, is_known, whole, xp
 
 # -- made --------------------------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ RULES = {
     "EnsureShape": Rule(ensure_shape),
     "ConcatV2": Rule(concat, known=(-1,)),
     "Concat": Rule(concat_first, known=(0,)),
-    "ConcatOffset": Rule(concat_offset, known=(-1000,)),
+    "ConcatOffset": Rule(concat_offset, known=(ALL,)),
     "Pack": Rule(pack),
     "ParallelConcat": Rule(parallel_concat),
     "Unpack": Rule(unpack),
