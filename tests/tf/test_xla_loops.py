@@ -361,6 +361,23 @@ def test_a_loop_on_a_side_that_is_known_and_its_gradient_are_the_sessions(name):
                 np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_loop_that_tests_the_counter_of_the_loop_around_it_has_the_sessions_gradient():
+    def make(x, p, v):
+        def body(i, a):
+            inner = lambda j, b: tf.logical_and(j < 2, i < 3)  # noqa: E731
+            return i + 1, tf.sin(tf.while_loop(inner, lambda j, b: (j + 1, tf.tanh(b * v)), (0, a))[1] * v)
+
+        return tf.while_loop(lambda i, a: i < 6, body, (0, x))[1]
+
+    graph, fetches = with_gradient(make)
+    fed = {"x:0": np.float32([1.0, 0.5, 0.25])}
+    step = npu_shim.compile_step(graph, fetches, ["x"], initializer="init")
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        for actual, expected in zip(step(fed), session.run(fetches, fed)):
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_a_loop_on_a_side_that_data_decide_is_named_with_the_way_out():
     graph, fetches = with_gradient(IN_BRANCHES["one side"])
     step = npu_shim.compile_step(graph, fetches, ["x", "p"], initializer="init")

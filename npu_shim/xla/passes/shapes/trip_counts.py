@@ -185,7 +185,7 @@ def tests(value: Value) -> list[Any]:
         return [test for part in node.inputs for test in tests(part)]
     if node.op not in EXCHANGED:
         return []
-    left, right = map(_behind, node.inputs)
+    left, right = map(_of_this_loop, node.inputs)
     if _counts(left):
         return [_Test(node.op, left, node.inputs[1])]
     return [_Test(EXCHANGED[node.op], right, node.inputs[0])] if _counts(right) else []
@@ -206,6 +206,12 @@ def _alternatives(limit: Value, op: str) -> list[Value]:
     """Values that are each a bound of a limit: of what a Minimum takes, each is an upper one, of a Maximum a lower."""
     node = _behind(limit)
     return [value for part in node.inputs for value in _alternatives(part, op)] if node.op == op else [limit]
+
+
+def _of_this_loop(value: Value) -> Node:
+    """The node that computes a value in its loop: the counter of a loop around it, which enters, bounds that alone."""
+    node: Node = behind(value, ("Identity", "Switch")).node
+    return node
 
 
 def _is_integer(number: Any) -> bool:
