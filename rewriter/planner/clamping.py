@@ -4,8 +4,9 @@
     Const(1e10) -> Mul(x, .)                   in float16 infinity, which the lint tells: 65504 would be a wrong number
     Const(-inf) -> Select(mask, scores, .)     -inf: that is what its author wrote
 
-Size matters alone where a value hides others: one that is added, chosen, or a bound; a factor of a mask; and what is
-made of such by moving it. Who else reads the constant gets one of its own, so that this depends on no other reader.
+Size matters alone where a value hides others: one that is added, chosen, compared, or a bound; a factor of a mask; and
+what is made of such by moving it. Who else reads the constant gets one of its own, so that this depends on no other
+reader.
 """
 
 from typing import Dict, Iterable, List, Set
@@ -21,6 +22,8 @@ MOVES = frozenset((
     "BroadcastTo", "Gather", "GatherV2", "Pack", "ConcatV2", "Enter", "Switch", "Merge", "NextIteration", "Exit",
 ))  # fmt: skip
 HIDES = frozenset(("Add", "AddV2", "AddN", "Sub", "BiasAdd", "Select", "SelectV2", "Maximum", "Minimum"))
+# what is compared with a number that hides has to be clamped as that is: -65504 > -inf, and -1e9 is not above -1e8
+COMPARES = frozenset(("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"))
 # op -> the inputs that its values are made of
 FILLS = {"Fill": (1,), "OneHot": (2, 3), "PadV2": (2,)}
 DEEP = 16  # ops that are looked through for a mask
@@ -75,7 +78,7 @@ def _only_size_matters(view: GraphView, position: int, number: int) -> bool:
     node = view.nodes[position]
     if node.op == "Mul":
         return _is_mask(view, node.inputs[1 - number])
-    return node.op in HIDES or node.op in MOVES or number in FILLS.get(node.op, ())
+    return node.op in HIDES or node.op in COMPARES or node.op in MOVES or number in FILLS.get(node.op, ())
 
 
 def _is_mask(view: GraphView, port: Port, left: int = DEEP) -> bool:

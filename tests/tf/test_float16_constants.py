@@ -125,6 +125,22 @@ def _run(graph_def, names, fed):
 
 
 @pytest.mark.parametrize("mode", BIG)
+def test_what_is_hidden_is_found_again_by_a_comparison(mode):
+    """A clamped -65504 is above a -1e8 that has become minus infinity (below it is none in float16, clamped or not)."""
+    with tf.Graph().as_default() as graph:
+        x, mask = tf.placeholder(tf.float32, [4, 4], "x"), tf.placeholder(tf.bool, [4, 4], "mask")
+        y, big = tf.matmul(x, x), np.float32(BIG[mode])
+        hidden = tf.where(mask, y, tf.fill([4, 4], -big))
+        names = [out.op.name for out in (hidden > -big / 8, tf.equal(hidden, -big))]
+    result, plan = npu_shim.rewrite(graph.as_graph_def(), names, ["x", "mask"], precision_mode=mode)
+    assert plan.casts
+    fed = {"x:0": np.eye(4), "mask:0": np.array([[1] * 4, [1, 0, 1, 0], [0] * 4, [0, 1, 1, 1]])}
+    expected, low = (_run(graph_def, names, fed) for graph_def in (graph.as_graph_def(), result))
+    for name in names:
+        np.testing.assert_array_equal(low[name], expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize("mode", BIG)
 def test_a_constant_of_which_only_the_size_matters_stays_finite(mode):
     """Softmax and its choice are float32's, and rows that are masked as a whole are no NaN; an exact infinity stays."""
     with tf.Graph().as_default() as graph:
