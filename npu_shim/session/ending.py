@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import weakref
 from typing import Any
 
@@ -13,6 +15,7 @@ from npu_shim.options.reports import ledger
 from npu_shim.session.interception import interceptors
 
 SECONDS = 5.0  # for the read: ranks of a job that fails may be gone
+_numbers = itertools.count()
 _open: weakref.WeakSet[Any] = weakref.WeakSet()  # sessions that have not been read
 
 
@@ -46,4 +49,5 @@ def _read(session: Any) -> None:
         return
     for number, steps in enumerate(counted):
         scale = float(now[number]) if scales else None
-        ledger.note(ledger.STEPS, json.dumps([*(int(count) for count in steps), scale]))
+        whose = "%d:%d" % (os.getpid(), next(_numbers))  # equal counts of two sessions are two facts
+        ledger.note(ledger.STEPS, json.dumps([[*(int(count) for count in steps), scale], whose]))

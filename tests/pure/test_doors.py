@@ -145,8 +145,15 @@ STEPS = {
 
 def test_skipped_steps_are_told_with_the_first_and_the_last():
     for steps, line in STEPS.items():
-        assert doors.lines(facts((ledger.STEPS, json.dumps(steps)))) == [line]
-    assert doors.lines(facts((ledger.STEPS, json.dumps((14, 0, 0, 0, 0, 1.0))))) == []
+        assert doors.lines(facts((ledger.STEPS, json.dumps([steps, "1:0"])))) == [line]
+    assert doors.lines(facts((ledger.STEPS, json.dumps([(14, 0, 0, 0, 0, 1.0), "1:0"])))) == []
+
+
+def test_sessions_with_equal_counts_of_skipped_steps_are_counted():
+    steps = (4, 2, 0, 1, 2, None)
+    [line] = doors.lines(facts(*((ledger.STEPS, json.dumps([steps, whose])) for whose in ("1:0", "1:1"))))
+    assert line.startswith("2 of 4 training steps were skipped")
+    assert line.endswith(" (in each of 2 sessions)")
 
 
 def test_processes_note_into_one_folder(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ config. `FLAGS`, `OPTIONS` and `ENVIRONMENT` say for each name its door, or why 
 
 from __future__ import annotations
 
+import collections
 import json
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
@@ -212,7 +213,9 @@ def lines(facts: Sequence[Fact], asked: Iterable[tuple[str, str, str]] = ()) -> 
         by_kind.setdefault(fact.kind, []).append(fact.detail)
     inner = (tuple(json.loads(text)) for text in by_kind.get(ledger.ASKED, ()))
     wanted = dict.fromkeys([*asked, *inner])
-    return [*_unanswered(wanted, by_kind), *map(_of_steps, _skipping(by_kind))]
+    skipping = collections.Counter(map(_of_steps, _skipping(by_kind)))
+    counted = [line + (" (in each of %d sessions)" % count if count > 1 else "") for line, count in skipping.items()]
+    return [*_unanswered(wanted, by_kind), *counted]
 
 
 def _unanswered(wanted: Iterable[tuple[str, str, str]], facts: Facts) -> Iterator[str]:
@@ -234,7 +237,7 @@ def _unanswered(wanted: Iterable[tuple[str, str, str]], facts: Facts) -> Iterato
 
 def _skipping(facts: Facts) -> Iterator[list[Any]]:
     for text in facts.get(ledger.STEPS, ()):
-        steps = json.loads(text)
+        steps, _ = json.loads(text)
         if steps[1]:
             yield steps
 

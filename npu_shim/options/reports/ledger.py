@@ -29,7 +29,8 @@ LOWERED_IN_TRAINING, LOWERED, KEPT_IN_TRAINING, KEPT = "lowered in training", "l
 TAKEN, LEFT, SMALL, NO_UPDATE = "step taken", "step left", "small run left", "run without an update"
 # an optimizer was given a loss scale; it was not: why; a mode without float16 wants none
 SCALED, UNSCALED, WITHOUT_FLOAT16 = "scaled", "unscaled", "mode without float16"
-STEPS = "steps"  # of a loss scale, as JSON: [attempted, skipped, in a row at the smallest, first, last, scale or null]
+# of a loss scale, as JSON: [[attempted, skipped, in a row at the smallest, first, last, scale or null], whose they are]
+STEPS = "steps"
 CLUSTERS, DUMPED, PROFILED, WATCHED, REPEATED = "clusters", "dumped", "profiled", "watched", "steps repeated"
 MASTERED = "float32 master made"
 CASTING = "saver that casts made"
