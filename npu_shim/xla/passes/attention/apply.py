@@ -122,10 +122,13 @@ class _Writer:
         shape = self._walk.contents.shape(old.value) or ()
         if own == old.axes == letters:
             return value
-        if "1" in old.axes or sorted(own) != sorted(letters):
-            own = old.axes if "1" in old.axes else own
+        kept = old.axes.replace("1", "")  # without the dimensions that a sum with keep_dims leaves
+        if own == kept != old.axes:
+            return self._reshaped(value, shape)
+        if sorted(own) != sorted(letters):
             value = self._reshaped(value, self._walk.shape_of(own) if own != old.axes else shape)
-        return self._transposed(value, own, old.axes)
+        value = self._transposed(value, own, kept)
+        return self._reshaped(value, shape) if kept != old.axes else value
 
     def _transposed(self, value: Value, axes: str, wanted: str) -> Value:
         if axes == wanted:
