@@ -162,6 +162,16 @@ def _is_heavy(node: Node) -> bool:
     return any(part in node.op for part in COSTLY) or bool(calls.functions(node))
 
 
+def _ends(graph: Graph) -> dict[Node, list[Node]]:
+    """Exit of a loop -> the NextIterations that have run before it, if the loop runs at all."""
+    ends = {}
+    for node in graph:
+        if node.op in ("Exit", "RefExit"):
+            inside = reached([node], lambda node: () if node.op in ("Enter", "RefEnter") else node.sources())
+            ends[node] = [source for source in inside if source.op in order.NEXT]
+    return ends
+
+
 class _Precedence:
     """Which of some nodes run before which, as edges say it; and before which products."""
 
@@ -172,12 +182,21 @@ class _Precedence:
             if node in nodes or _is_heavy(node):
                 self._own[node] = 1 << len(self._own)
         self._heavy = sum(bit for node, bit in self._own.items() if _is_heavy(node))
-        before: dict[Node, int] = {}
-        for node in order.topological(graph):
-            before[node] = 0
-            for source in node.sources():
-                before[node] |= before.get(source, 0) | self._own.get(source, 0)
+        before = self._propagated(graph, _ends(graph) if any(map(self.frames.get, self._own)) else {})
         self._before = {node: before.get(node, 0) for node in self._own}
+
+    def _propagated(self, graph: Graph, ends: dict[Node, list[Node]]) -> dict[Node, int]:
+        """Node -> bits of what runs before it; `ends` are what else the Exits of loops wait for."""
+        before: dict[Node, int] = {}
+        while True:
+            known = dict(before)
+            for node in order.topological(graph):
+                sources = [source for source in node.sources() if source.op not in order.NEXT]
+                before[node] = 0
+                for source in (*sources, *ends.get(node, ())):
+                    before[node] |= before.get(source, 0) | self._own.get(source, 0)
+            if not ends or before == known:  # a loop's last iteration stands behind its Exits in this order
+                return before
 
     def is_before(self, first: Node, second: Node) -> bool:
         """Whether a node waits for another one."""
