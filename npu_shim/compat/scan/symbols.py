@@ -13,6 +13,7 @@ import re
 from typing import Any, Iterable, NamedTuple
 
 from npu_shim.compat.scan import meanings, objects
+from npu_shim.rewriter.graph.walks import reached
 
 _NOTHING = object()
 
@@ -192,16 +193,17 @@ def _arguments(function: Any) -> Any:
 def _allowed(kind: Any) -> list[str] | None:
     """What the **kwargs of a Keras optimizer may hold, which its base class compares with `allowed_kwargs`.
 
-    None where that cannot be told: of another class, or where a constructor is not as its class has it.
+    None where that cannot be told: of another class. What stands around a constructor names what it takes besides.
     """
     constructors = [vars(base)["__init__"] for base in getattr(kind, "__mro__", ()) if "__init__" in vars(base)]
     plain = [init for init in constructors if inspect.isfunction(init)]
-    if not plain or any(hasattr(init, "__wrapped__") for init in plain):
+    if not plain or "optimizer" not in kind.__module__:
         return None
-    if "allowed_kwargs" not in plain[-1].__code__.co_varnames or "optimizer" not in kind.__module__:
+    if "allowed_kwargs" not in inspect.unwrap(plain[-1]).__code__.co_varnames:
         return None
-    texts = [text for init in plain for const in init.__code__.co_consts for text in _texts(const)]
-    own = [name for init in plain for name in inspect.signature(init).parameters]
+    inits = list(reached(plain, lambda init: [init.__wrapped__] if hasattr(init, "__wrapped__") else []))
+    texts = [text for init in inits for const in init.__code__.co_consts for text in _texts(const)]
+    own = [name for init in inits for name in inspect.signature(init).parameters]
     return sorted({text for text in (*texts, *own) if text.isidentifier()} - {"self", "kwargs"})
 
 
