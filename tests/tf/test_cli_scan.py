@@ -99,7 +99,7 @@ import tensorflow as tf
 x = np.zeros([3], np.float).astype(np.float32) + np.random.RandomState(1).rand(3)
 tf.constant(x)
 def read(row):
-    return np.lods(row), np.zeros_like(row, dtyp=np.float32)
+    return np.lodtxt(row), np.zeros_like(row, dtyp=np.float32)
 """
 INSIDE = """\
 import os, sys
@@ -189,8 +189,9 @@ json.dump(results, open(sys.argv[2], "w"))
 
 
 SLIM = importlib.util.find_spec("tf_slim")
+TENSORFLOW_1 = importlib.util.find_spec("tensorflow_core") is not None
 needs_slim = pytest.mark.skipif(
-    SLIM is None and importlib.util.find_spec("tensorflow_core") is None,
+    SLIM is None and not TENSORFLOW_1,
     reason="tf-slim is not installed: npu-shim[contrib]",
 )
 
@@ -349,11 +350,16 @@ def test_nothing_to_scan(scans):
 def test_arguments_that_nothing_takes_are_said(scans):
     status, lines, _ = scans["arguments"]
     wrong = [line.split(":", 1)[1] for line in lines if "takes no argument" in line]
+    # 1.15.5 has no face of ours for a Keras that is not installed
+    keras = ["10: keras.optimizers.SGD takes no argument 'nestrov' (did you mean 'nesterov'?)"]
+    if TENSORFLOW_1 and importlib.util.find_spec("keras") is None:
+        keras = []
+        assert any("10: keras.optimizers.SGD: there is no module 'keras'" in line for line in lines)
     assert wrong == [
         "2: tf.layers.dense takes no argument 'unit' (did you mean 'units'?)",
         "4: tf.ConfigProto takes no argument 'allow_soft_placment' (did you mean 'allow_soft_placement'?)",
         "5: tf.train.Saver takes no argument 'max_to_kep' (did you mean 'max_to_keep'?)",
-        "10: keras.optimizers.SGD takes no argument 'nestrov' (did you mean 'nesterov'?)",
+        *keras,
         "8: perhaps: tf.cast takes no argument 'type' (did you mean 'dtype'?)",
     ]
     assert status == 1
@@ -369,7 +375,7 @@ def test_a_module_that_is_nowhere_stops_its_script_but_not_a_folder_of_others(sc
 def test_what_numpy_has_lost_is_said_but_not_what_comes_back_with_run(scans):
     status, lines, errors = scans["numpy"]
     assert [line.split("train.py:")[1] for line in lines[:2]] == [
-        "6: perhaps: numpy.lods: there is no 'lods' in numpy (did you mean 'load'?)",
+        "6: perhaps: numpy.lodtxt: there is no 'lodtxt' in numpy (did you mean 'loadtxt'?)",
         "6: perhaps: numpy.zeros_like takes no argument 'dtyp' (did you mean 'dtype'?)",
     ]
     assert (status, errors) == (0, "")

@@ -140,7 +140,7 @@ def faults(ended, bad):
         if rank != bad:
             assert process.status == 9, process.output
             kind, seconds, text = re.search("^FAULT (.*?) (.*?) (.*)$", process.output, re.MULTILINE).groups()
-            assert float(seconds) < LIMIT + 30, text  # the machine may be busy; TensorFlow alone would wait for ever
+            assert float(seconds) < LIMIT + 30, process.output  # the machine may be busy; TensorFlow alone would wait for ever
             said.add((kind, text))
     return said
 

@@ -208,6 +208,8 @@ def explained(name: str) -> str:
         if target.startswith("!") or symbol(target.split(".")[0]) is None:  # the table, or a package, is the reason
             return names.explain(name)
     where, part, there = lacking(name)
+    if not where:
+        return "%s: there is no module '%s'" % (name, part)
     close = nearest(part, there)
     plain = name.startswith("tensorflow.") and CALL not in name
     elsewhere = names.nearest(name) if plain and not close else None
