@@ -4,10 +4,11 @@ The script keeps its variables. What its optimizers update is a float32 copy of 
 variable becomes the copy's rounded value:
 
     master = where(cast(master) == w, master, cast(w))     the script may have written w: by a restore, a load, a clip
-    optimizer.apply_gradients([(cast(g), master)])         constants such as .999 and 1e-8 are what they are
+    with mastered([(w, master)]):                          the optimizer sees w itself, whose storage is the master
+        optimizer.apply_gradients([(cast(g), w)])          constants such as .999 and 1e-8 are what they are
     w = cast(master)
 
-So a master needs no initial value of its own, and a checkpoint that lacks masters is as good as one of float32 rounded.
+So a master's own initial value matters little, and a checkpoint that lacks masters is one of float32, rounded.
 Without masters a line tells of optimizers whose constants vanish in their variables' dtype.
 """
 
@@ -22,20 +23,30 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.managers.graph_ops import outer_graph
+from npu_shim.loss_scale.mastered import mastered
 from npu_shim.loss_scale.optimizers.inner import train_ops_replaced
 from npu_shim.loss_scale.replaced import PAIRS, Replacements, is_transparent
 from npu_shim.options.reports import ledger
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.errors import ConfigError
 
 LOG = logging.getLogger("npu_shim")
 LOW = (tf.float16, tf.bfloat16)
-NAME = "float32_master"  # W/float32_master in the graph and in checkpoints; slots are W/float32_master/Adam and so on
+NAME = "float32_master"  # W/float32_master in the graph and in checkpoints; slots are the variable's own, W/Adam
 STATE = "_npu_shim_float32_masters"  # attribute of a tf.Graph: name of a variable -> its master
 TOLD = "_npu_shim_told_of_low_variables"  # attribute of a tf.Graph
 VANISHES = (
     "npu_shim: %s trains variables in %s ('%s'%s), in which its %s: npu-shim run --master-weights, or "
     "npu_shim.enable(master_weights=True), gives them float32 masters"
 )
+NEEDS_LOW = (
+    "%s updates the float32 master of '%s' (--master-weights), and stops at what takes the variable's own dtype, in a "
+    "constraint or in its apply_gradients: %s"
+)
+STRATEGY = (
+    "npu_shim: '%s' gets no float32 master (--master-weights) under a distribution strategy: it trains in 16 bits"
+)
+UNSHAPED = "'%s' gets no float32 master (--master-weights): its shape is %s, expected one that is known"
 _replacements = Replacements()
 _gives_masters = False
 
@@ -88,8 +99,11 @@ def _apply_gradients(original):
         call = signature.bind(self, pairs, *arguments[1:], **options)
         if not low:
             return original(*call.args, **call.kwargs)
-        if not _gives_masters or tf.distribute.has_strategy():
+        if not _gives_masters:
             _tell_of_vanishing(self, low)
+            return original(*call.args, **call.kwargs)
+        if tf.distribute.has_strategy():
+            _tell_of_strategy(low)
             return original(*call.args, **call.kwargs)
         return _applied_to_masters(self, pairs, original, call)
 
@@ -99,20 +113,17 @@ def _apply_gradients(original):
 
 def _is_low(variable: Any) -> bool:
     dtype = getattr(variable, "dtype", None)
-    return dtype is not None and dtype.base_dtype in LOW and variable.shape.is_fully_defined()
+    return dtype is not None and dtype.base_dtype in LOW
 
 
 def _applied_to_masters(optimizer, pairs, original, call):
     """Calls an optimizer's own apply_gradients for the masters, and returns the op that then rounds them."""
-    synced, given, rounded = [], [], []
+    given, masters = [], {}
     for gradient, variable in pairs:
-        if gradient is None or not _is_low(variable):
-            given.append((gradient, variable))
-            continue
-        master = _master_of(optimizer, variable)
-        synced.append(_synced(master, variable))
-        given.append((_float32(gradient), master))
-        rounded.append((master, variable))
+        if gradient is not None and _is_low(variable):
+            masters[id(variable)] = variable, _master_of(optimizer, variable)
+            gradient = _float32(gradient)
+        given.append((gradient, variable))
     arguments = call.arguments
     arguments[PAIRS if PAIRS in arguments else list(arguments)[1]] = given
     name = None
@@ -122,26 +133,37 @@ def _applied_to_masters(optimizer, pairs, original, call):
             name = name.rstrip("/")
             arguments["name"] = name + "_" + NAME
     with train_ops_replaced() as train_ops:
-        with tf.control_dependencies(synced):
-            done = original(*call.args, **call.kwargs)
+        with tf.control_dependencies([_synced(variable, master) for variable, master in masters.values()]):
+            done = _updated(optimizer, list(masters.values()), original, call)
         with tf.control_dependencies([done]):
-            written = [_written(master, variable) for master, variable in rounded]
+            written = [_written(variable, master) for variable, master in masters.values()]
         train_ops.append(tf.group(done, *written, name=name))
     return train_ops[0]
+
+
+def _updated(optimizer, masters, original, call):
+    with mastered(masters):
+        try:
+            return original(*call.args, **call.kwargs)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, ConfigError) or not any(dtype.name in str(error) for dtype in LOW):
+                raise
+            names = min(variable.name for variable, _ in masters)
+            raise ConfigError(NEEDS_LOW % (type(optimizer).__name__, names, error)) from error
 
 
 def _own_name(optimizer):
     return optimizer.get_name() if isinstance(optimizer, tf.train.Optimizer) and hasattr(optimizer, "_name") else None
 
 
-def _synced(master, variable):
+def _synced(variable, master):
     """Returns the op that takes the variable's value over where it is not the master's rounded one."""
     value, own = variable.read_value(), master.read_value()
     same = tf.equal(tf.cast(own, value.dtype), value)
     return master.assign(tf.where(same, own, tf.cast(value, tf.float32))).op
 
 
-def _written(master, variable):
+def _written(variable, master):
     """Returns the op that writes the rounded master into its variable.
 
     TensorFlow's graph optimizers move a cast before the read of a reference and lose the read's control inputs. So the
@@ -161,9 +183,13 @@ def _float32(gradient):
 def _master_of(optimizer, variable):
     masters, name = masters_of(outer_graph()), variable.name.partition(":")[0]
     if name not in masters:
+        if not variable.shape.is_fully_defined():
+            raise ConfigError(UNSHAPED % (name, variable.shape))
         with tf.init_scope():
             masters[name] = _new_master(optimizer, variable, name)
         ledger.note(ledger.MASTERED)
+    if "_non_slot_dict" in vars(optimizer):  # what tf.train.Optimizer.variables() returns, beside slots
+        optimizer._non_slot_dict[name + "/" + NAME, outer_graph()] = masters[name]
     return masters[name]
 
 
@@ -172,8 +198,11 @@ def _new_master(optimizer, variable, name):
         return optimizer.add_weight(
             name="%s/%s" % (name, NAME), shape=variable.shape, dtype=tf.float32, initializer="zeros", trainable=False
         )
-    create = tf_internals.python_module("training.slot_creator").create_slot_with_initializer
-    return create(variable, tf.zeros_initializer(), variable.shape, tf.float32, NAME)
+    slots = tf_internals.python_module("training.slot_creator")
+    initial = getattr(variable, "_initial_value", None)
+    if tf.is_tensor(initial):  # moving averages, which an optimizer keeps, begin with it
+        return slots.create_slot(variable, tf.cast(initial, tf.float32), NAME)
+    return slots.create_slot_with_initializer(variable, tf.zeros_initializer(), variable.shape, tf.float32, NAME)
 
 
 def _tell_of_vanishing(optimizer: Any, variables: Sequence[Any]) -> None:
@@ -188,6 +217,13 @@ def _tell_of_vanishing(optimizer: Any, variables: Sequence[Any]) -> None:
             LOG.warning(VANISHES, type(optimizer).__name__, dtype.name, min(names), more, " and its ".join(lost))
 
 
+def _tell_of_strategy(variables: Sequence[Any]) -> None:
+    told = _kept(outer_graph(), TOLD, set)
+    if STRATEGY not in told:
+        told.add(STRATEGY)
+        LOG.warning(STRATEGY, min(variable.name for variable in variables))
+
+
 def _vanishing(optimizer: Any, dtype: tf.DType) -> Iterator[str]:
     """Yields the constants of an optimizer that are 0 or 1 in a dtype, and are neither."""
     known = {**vars(optimizer), **(vars(optimizer).get("_hyper") or {})}
@@ -196,5 +232,3 @@ def _vanishing(optimizer: Any, dtype: tf.DType) -> Iterator[str]:
             rounded = float(np.asarray(value, np.float32).astype(dtype.as_numpy_dtype))
             if rounded == 0.0 or (rounded == 1.0 and value < 1.0):
                 yield "%s of %g is %g" % (name.strip("_"), value, rounded)
-
-

@@ -1,6 +1,8 @@
 """Float32 masters of unmodified scripts: 16-bit variables train as float32 ones whose forward pass is rounded."""
 
+import functools
 import logging
+import re
 
 import numpy as np
 import optimizers
@@ -9,6 +11,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
+from npu_shim.compat.contrib.opt import plain, wrappers
 from npu_shim.loss_scale import masters
 from npu_shim.rewriter.errors import ConfigError
 
@@ -90,16 +93,124 @@ def test_variables_train_as_their_float32_masters_rounded(given, dtype, resource
             compare()
 
 
+class ByName(optimizers.AdamWeightDecay):
+    """Its weights decay unless their names are excluded, as in BERT; one of them learns ten times as fast."""
+
+    def __init__(self, excluded, fast):
+        super().__init__(0.125)
+        self.excluded, self.fast, self.rates = excluded, fast, {id(fast): 10.0}
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        updates = []
+        for gradient, variable in grads_and_vars:
+            rate = self.rates.get(id(variable), 1.0) * (2.0 if variable is self.fast else 1.0)
+            decay = 0.0 if re.search(self.excluded, variable.op.name + ";" + variable.name) else 0.25
+            updates.append(variable.assign_sub(rate * (gradient / 1024 + decay * variable)))
+        return tf.group(*updates, name=name)
+
+
+def constrained(make):
+    """A pair of variables of which `make(variable, dtype)` makes (its optimizer, options of apply_gradients)."""
+    return lambda dtype: _variables(dtype, make, lambda value: tf.clip_by_norm(tf.minimum(value, 0.5), 0.75))
+
+
+def free(make):
+    return lambda dtype: _variables(dtype, make, None)
+
+
+def _variables(dtype, make, constraint):
+    w, other = (
+        tf.get_variable(name, initializer=tf.constant([0.25, -0.5, 1.0], dtype), constraint=constraint)
+        for name in ("w", "other")
+    )
+    optimizer, options = make(w)
+    pairs = [(tf.constant([0.5, 1.0, -2.0], dtype), w), (tf.constant([1.0, -1.0, 0.25], dtype), other)]
+    train = optimizer.apply_gradients(pairs, **options)
+    slots = [optimizer.get_slot(w, name) for name in optimizer.get_slot_names() if hasattr(optimizer, "get_slot")]
+    return optimizer, w, train, slots
+
+
+MOMENTUM = functools.partial(tf.train.MomentumOptimizer, 0.125, 0.9)
+# what a script has said of a 16-bit variable; a gradient is the same in each dtype, so that the weights are the same
+SAID = {
+    "constraint": constrained(lambda w: (MOMENTUM(), {})),
+    "decay_var_list": free(lambda w: (wrappers.AdamWOptimizer(0.01, 0.01), {"decay_var_list": [w]})),
+    "clipping": free(lambda w: (wrappers.VariableClippingOptimizer(MOMENTUM(), {w: [0]}, 0.7), {})),
+    "names": free(lambda w: (ByName("^[^/]*/w;[^/]*/w:0$", w), {})),
+    "skip_list": free(lambda w: (plain.LARSOptimizer(0.125, eeta=0.5, skip_list=["/other:"]), {})),
+    "averages": free(lambda w: (wrappers.MovingAverageOptimizer(MOMENTUM(), 0.5), {})),
+}
+
+
+@pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])
+def test_what_a_script_says_of_a_variable_holds_for_its_master(given, resource):
+    """As in float32 to the bit, with slots of the same names."""
+    with tf.Graph().as_default() as graph:
+        built = {}
+        for case, build in SAID.items():
+            for dtype in (tf.float32, tf.bfloat16):
+                with tf.variable_scope("%s_%s" % (case, dtype.name), use_resource=resource):
+                    built[case, dtype] = build(dtype)
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            for _ in range(3):
+                session.run([train for _, _, train, _ in built.values()])
+            for case in SAID:
+                (_, w, _, slots), (_, low, _, of_low) = (built[case, dtype] for dtype in (tf.float32, tf.bfloat16))
+                assert low.dtype.base_dtype == tf.bfloat16, case
+                assert [slot.dtype.base_dtype for slot in of_low] == [tf.float32] * len(slots), case
+                assert [slot.name.replace("bfloat16", "float32") for slot in of_low] == [slot.name for slot in slots]
+                master = masters.masters_of(graph)[low.op.name]
+                want, got = session.run([[w, *slots], [master, *of_low]])
+                sessions.assert_close(got, want)
+                assert np.abs(want[0] - [0.25, -0.5, 1.0]).max() > 0.01, case
+    assert sum(len(slots) for _, _, _, slots in built.values())
+
+
+def test_the_variables_of_an_optimizer_are_all_that_its_step_needs(given):
+    with tf.Graph().as_default():
+        w = tf.get_variable("w", initializer=tf.constant([1.0], tf.float16), constraint=lambda w: tf.minimum(w, 0.5))
+        optimizer = tf.train.AdamOptimizer(0.25)
+        train = optimizer.apply_gradients([(tf.constant([-1.0], tf.float16), w)])
+        names = [variable.op.name for variable in optimizer.variables()]
+        assert sorted(names) == ["beta1_power", "beta2_power", "w/Adam", "w/Adam_1", "w/float32_master"]
+        with tf.Session() as session:
+            session.run([w.initializer, tf.variables_initializer(optimizer.variables())])
+            session.run(train)
+            assert session.run(w) == 0.5
+
+
+def test_what_cannot_have_a_master_is_an_error_or_a_line_that_names_it(given, caplog, monkeypatch):
+    def trained(optimizer, shape=(1,), **options):
+        with tf.Graph().as_default():
+            w = tf.get_variable("w", initializer=tf.ones([1], tf.float16), **options)
+            w._shape = tf.TensorShape(shape)
+            return optimizer.apply_gradients([(tf.ones([1], tf.float16), w)])
+
+    own_dtype = lambda w: tf.minimum(w, tf.constant(0.5, tf.float16))  # noqa: E731
+    with pytest.raises(ConfigError, match=r"AdamOptimizer updates the float32 master of 'w:0'.*own dtype.*float16"):
+        trained(tf.train.AdamOptimizer(0.01), constraint=own_dtype)
+    with pytest.raises(ConfigError, match=r"'w' gets no float32 master.*its shape is .*expected one that is known"):
+        trained(tf.train.AdamOptimizer(0.01), (None,), use_resource=True)
+    monkeypatch.setattr(logging.getLogger("npu_shim"), "propagate", True)
+    monkeypatch.setattr(tf.distribute, "has_strategy", lambda: True)
+    trained(tf.train.GradientDescentOptimizer(0.01))
+    assert [text for text in caplog.messages if "'w:0' gets no float32 master" in text and "strategy" in text]
+
+
 def test_keras_and_an_estimator_train_masters(given, tmp_path):
     with tf.Graph().as_default() as graph:
-        w = tf.Variable(tf.ones([3], tf.bfloat16), use_resource=True, name="w")
+        bound = functools.partial(tf.maximum, 0.975)
+        w = tf.Variable(tf.ones([3], tf.bfloat16), use_resource=True, name="w", constraint=bound)
         optimizer = tf.keras.optimizers.Adam(0.01)
         train = optimizer.apply_gradients([(tf.ones([3], tf.bfloat16), w)])
+        assert [optimizer.get_slot(w, name).name for name in ("m", "v")] == ["Adam/w/m:0", "Adam/w/v:0"]
+        assert len(optimizer.weights) == 3
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
             for _ in range(3):
                 session.run(train)
-            np.testing.assert_allclose(session.run(masters.masters_of(graph)["w"]), [0.97] * 3, rtol=1e-5)
+            np.testing.assert_allclose(session.run(masters.masters_of(graph)["w"]), [0.975] * 3, rtol=1e-5)
 
     def model_fn(features, labels, mode):
         w = tf.get_variable("w", [3], tf.bfloat16, tf.ones_initializer())
