@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import sessions
-from npu_shim.engine.device.programs import as_result
+from npu_shim.engine.device.programs import as_result, require_bounds
 from npu_shim.engine.device.worker import memory, starting
 from npu_shim.export import programs, traced
 from npu_shim.options import engine
@@ -58,6 +58,7 @@ class Running:
             ConfigError: the device is not the wanted one.
             PlanError: XLA cannot compile the step.
             RuntimeError: the device failed; the error says which state the variables have.
+            PassedBound: a loop did not keep to its bound; the state is wrong.
         """
         names = [feed.name for feed in self._prepared.feeds.values()]
         stacked = zip(*arrays) if arrays and self._count > 1 else [arrays] * self._count
@@ -70,6 +71,7 @@ class Running:
                     self._is_there = True
                 self._is_newer = True
                 fetched = self._device.run(number, *steps)
+                require_bounds(fetched)
                 return [
                     as_result(fetched[fetch.name]) for fetch in self._prepared.fetches if not isinstance(fetch, str)
                 ]

@@ -304,11 +304,14 @@ class Engine:
             for first in range(0, len(steps), most):
                 fetched = self.device.run(number, *steps[first : first + most])
                 ran = True
+                programs.require_bounds(fetched)
             ledger.note(ledger.TAKEN)
             results = {name: programs.as_result(value) for name, value in fetched.items()} if is_last else {}
             return {**self._programs.left[number], **results}
         except tf.errors.FailedPreconditionError:  # a variable has no value: the session says so
             return None
+        except programs.PassedBound as error:
+            raise tf.errors.InternalError(None, None, str(error)) from error
         except Exception as error:
             if ran or (isinstance(error, RuntimeError) and not isinstance(error, memory.NoRoom)):
                 raise self._recover(error, "a step") from error

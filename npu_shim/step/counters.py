@@ -8,6 +8,7 @@ from typing import Any, Iterable
 import numpy as np
 
 STATE = "npu_shim/random_counters"  # int64 [ops, 3]: for each op its two seeds, and how many blocks it has used
+BOUNDS = "npu_shim/bounds_hold"  # a fetch, bool: whether buffers of loops had room for what they kept
 LEAST = -(2**63)
 
 

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from npu_shim.step import guards, rows, schedule, state
+from npu_shim.step.containers import rooms
 from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import loops
 from npu_shim.step.graph import CONTROL, Graph, Node, Program, Source, Text
@@ -49,8 +50,8 @@ def function(program: Program) -> Callable[[State, Mapping[str, Any]], tuple[dic
         fetched = {
             name: scope.tensor(source) for name, source in program.graph.results.items() if source[1] != CONTROL
         }  # fmt: skip
-        new = {name: value for name, value in run.cells.items() if value is not run.before.get(name)}
-        return {name: value for name, value in new.items() if name in given_state}, fetched
+        new = {name: run.cells[name] for name, value in given_state.items() if run.cells[name] is not value}
+        return new, rooms.told(run, fetched)
 
     return step
 
@@ -75,7 +76,7 @@ class Run:
 
     def __init__(self, program: Program, given: State) -> None:
         self.program, self.before = program, dict(given)
-        self.cells: dict[str, Any] = dict(given)
+        self.cells: dict[str, Any] = {**given, rooms.KEY: rooms.HOLDS}
         self.facts: dict[str, Any] = {}
         self.draws = {(graph, node): at for at, (graph, node, *_) in enumerate(program.draws)}
         self._schedules: dict[int, Schedule] = {}
@@ -115,9 +116,9 @@ class Scope:
         settles: whether it asks `guards` before each node.
         most: how often the loop around it runs at most, None outside of loops or where that is not known.
         bounding: the feeds that say how often the loops around it run, where that is not known.
-        is_unrolled: whether that loop is unrolled.
-        serial: number of the iteration, over all loops around it (int32 or int), None outside of loops.
-        total: how many iterations these are at most, None if that is not known.
+        is_unrolled: whether the innermost loop around it is unrolled.
+        serial: number of the iteration, over all traced loops around it (int32), None outside of them.
+        total: how many iterations all loops around it have at most, None if that is not known.
         table: op -> row.
     """
 
@@ -151,13 +152,18 @@ class Scope:
         return self.guards.get(name, self.around)
 
     def counts(self, number: Any, most: int | None) -> None:
-        """Notes which iteration of the loop around it this scope is (int32, or int), and how often that runs."""
-        self.most = most
-        if most is None or self.total is None:
-            self.total = None
+        """Notes which iteration of a loop this scope is, and how often that runs at most.
+
+        Args:
+            number: int of an unrolled loop, whose iterations have paths of their own; traced int32 of another one.
+            most: None if that is not known.
+        """
+        self.most, self.is_unrolled = most, isinstance(number, int)
+        self.total = None if most is None or self.total is None else self.total * most
+        if self.is_unrolled:
+            self.path = "%s#%d/" % (self.path, number)
         else:
-            self.serial = number if self.serial is None else self.serial * np.int32(most) + number
-            self.total *= most
+            self.serial = number if self.serial is None else self.serial * np.int32(most or 0) + number
 
     # -- values --------------------------------------------------------------------------------------------------------
 

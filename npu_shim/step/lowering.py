@@ -72,4 +72,7 @@ def lowered(
             exported = export.export(jax.jit(flat, keep_unused=True), platforms=[target])(*shapes)
     except Refusal as reason:
         return Lowered(b"", [], [], str(reason), reason.feeds)
+    except Exception as reason:  # a fault of the interpreter must not stop the script
+        text = "%s: %s" % (type(reason).__name__, str(reason).partition("\n")[0])
+        return Lowered(b"", [], [], "the interpreter failed: %s" % text)
     return Lowered(exported.mlir_module_serialized, **results)

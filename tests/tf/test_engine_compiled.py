@@ -330,6 +330,19 @@ def test_an_interpreted_step_draws_what_a_session_draws(monkeypatch, caplog):
     assert not [record for record in caplog.records if "converted by TensorFlow" in record.getMessage()]
 
 
+def test_a_bound_that_was_passed_stops_the_step(monkeypatch):
+    from npu_shim.engine.device.programs import PassedBound
+    from npu_shim.step.counters import BOUNDS
+
+    step = step_of(built())
+    step(batches(1)[0])
+    device = step._running._device
+    run = device.run
+    monkeypatch.setattr(device, "run", lambda *steps: {**run(*steps), BOUNDS: np.bool_(False)})
+    with pytest.raises(PassedBound, match="restore a checkpoint"):
+        step(batches(1)[0])
+
+
 def test_a_step_that_is_not_interpreted_is_converted_and_says_why(monkeypatch, caplog):
     from npu_shim.engine import compiled
     from npu_shim.export import traced

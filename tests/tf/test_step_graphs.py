@@ -145,6 +145,70 @@ def test_a_loop_whose_length_is_fed_wants_to_know_it(v1_control_flow):
     compared([y], {x: given, n: count})  # without a gradient nothing is kept
 
 
+def counted(step, limit):
+    """A loop that counts in float32: 0.1 seven times is less than 0.7."""
+    return lambda x: tf.while_loop(
+        lambda i, y: i < np.float32(limit), lambda i, y: (i + np.float32(step), y * x + i), [np.float32(0), x]
+    )[1]
+
+
+def triangle(x):
+    def outer(i, y):
+        return i + 1, tf.while_loop(lambda j, z: j < i, lambda j, z: (j + 1, z * tf.sin(x) + y), [0, y])[1]
+
+    return tf.while_loop(lambda i, y: i < 4, outer, [0, x])[1]
+
+
+BOUNDS = {  # loops whose counts are known, or bounded by a part of their condition
+    "float32": counted(0.1, 0.7),
+    "float32, other steps": counted(0.3, 2.1),
+    "a geometric one": lambda x: tf.while_loop(
+        lambda i, y: i > 0.05, lambda i, y: (i * 0.7, y * x + i), [np.float32(1), x]
+    )[1],
+    "data": lambda x: tf.while_loop(
+        lambda i, y: tf.logical_and(i < 6, tf.reduce_sum(y) < 3.0), lambda i, y: (i + 1, y * (x + 1.0)), [0, x]
+    )[1],
+    "either": lambda x: tf.while_loop(
+        lambda i, y: (i < 7) & ((i < 2) | (tf.reduce_sum(y) > 0.3)), lambda i, y: (i + 1, y * (x + 0.2)), [0, x]
+    )[1],
+    "of another loop": triangle,
+}
+
+
+def test_stacks_have_room_for_all_iterations(v1_control_flow):
+    x, given = fed(np.float32([0.5, 0.6]))
+    sums = [tf.reduce_sum(make(x)) for make in BOUNDS.values()]
+    compared([*sums, *(tf.gradients(y, x)[0] for y in sums)], {x: given}, tolerance=4e-6)
+
+
+def test_what_is_no_bound_is_not_taken_for_one(v1_control_flow):
+    x, given = fed(np.float32([0.5, 0.6]))
+    n, least = fed(np.int32(-2))
+    body = lambda i, y: (i - 1, y * x + tf.sin(y))  # noqa: E731
+    y = tf.reduce_sum(tf.while_loop(lambda i, y: i > tf.minimum(3, n), body, [6, x])[1])
+    fetches = [y, tf.gradients(y, x)[0]]
+    with pytest.raises(Refusal, match="how many there are at most is not known"):
+        compared(fetches, {x: given, n: least})
+    compared(fetches, {x: given}, {n: least})
+
+
+def test_a_bound_that_is_passed_is_told(v1_control_flow, monkeypatch):
+    from npu_shim.step.control_flow import trips
+
+    right = trips._counted
+
+    def one_less(*arguments):
+        count = right(*arguments)
+        return count._replace(most=count.most - 1, last={}) if count.most else count
+
+    monkeypatch.setattr(trips, "_counted", one_less)
+    x, given = fed(np.float32([0.05, 0.06]))
+    for make in (BOUNDS["data"], lambda x: power_loop(x, 5)):
+        y = tf.reduce_sum(make(x))
+        values = Step(tf.get_default_graph(), [y, tf.gradients(y, x)[0]], (), [x])({x: given})
+        assert np.isnan(np.append(*values)).all()
+
+
 def test_a_loop_variable_that_grows(v1_control_flow):
     x, given = fed(np.float32([[0.5, 0.6]]))
     _, y = tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, tf.concat([y, y[:1] * 2], 0)), [0, x],

@@ -17,6 +17,8 @@ from npu_shim.pjrt.attention.spec import KERNEL
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.pjrt.program import Program
+from npu_shim.step import switch
+from npu_shim.step.counters import BOUNDS
 
 
 class Loaded(NamedTuple):
@@ -256,6 +258,19 @@ def fill(rows: Sequence[dict[str, Any]], steps: Sequence[Mapping[str, Any]]) -> 
             if value.shape != place.shape:
                 raise ValueError("feed '%s' has shape %s, expected %s" % (name, value.shape, place.shape))
             np.copyto(place, value, casting="equiv")
+
+
+class PassedBound(Exception):
+    """A loop of a step has filled more than its program has room for: the state of the step is wrong."""
+
+
+def require_bounds(fetched: Mapping[str, Any]) -> None:
+    """Raises PassedBound if what a program fetches says so."""
+    if not np.all(fetched.get(BOUNDS, True)):
+        raise PassedBound(
+            "npu_shim: a loop of the step ran more often, or kept more, than was known when the step was compiled; "
+            "the values of its variables are wrong: restore a checkpoint, and train without %s" % switch.VARIABLE
+        )
 
 
 def as_result(value: Any) -> Any:

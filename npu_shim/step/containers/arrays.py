@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import guards
-from npu_shim.step.containers import stacks
+from npu_shim.step.containers import rooms, stacks
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import Unbounded, Unknown, Unsupported
 from npu_shim.step.rules.table import Effect
@@ -50,9 +50,7 @@ def make(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     attrs, key = node.attrs, "%s:%s%s" % (KIND, scope.path, node.name)
     instance, total = None, 0
     if scope.serial is not None:
-        if scope.is_unrolled:
-            key = "%s/%d" % (key, scope.serial)
-        elif stacks.is_kept(scope, node.name):
+        if stacks.is_kept(scope, node.name):
             if scope.total is None:
                 raise Unbounded(stacks.UNBOUNDED)
             instance, total = jnp.asarray(scope.serial, jnp.int32), scope.total
@@ -140,6 +138,8 @@ def _written(buffer: Any, handle: Handle, index: Any, value: Any, adds: bool) ->
 def _set(scope: Any, node: Node, handle: Handle, new: Any, old: Any) -> None:
     guard = scope.guard(node.name)
     scope.run.cells[handle.key] = guards.chosen(scope.predicates, guard, new, old) if guard else new
+    if scope.serial is None:  # else the loop around it looks at the end
+        rooms.require_enough(scope.run, handle.key)
 
 
 def read(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
@@ -181,6 +181,8 @@ def size(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     handle = inputs[0]
     facts: Facts = scope.run.facts[handle.key]
     cell = scope.run.cells.get(handle.key)
+    if facts.grows and handle.instance is not None:
+        raise Unsupported("it asks for the size of one of several arrays that grow")
     return np.int32(facts.size) if cell is None or not facts.grows else cell[1]
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import guards
+from npu_shim.step.containers import rooms
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import Unbounded, Unsupported
 from npu_shim.step.rules.table import Effect
@@ -31,16 +32,13 @@ def make(scope: Any, node: Node, inputs: Sequence[Any]) -> Handle:
     scope.run.facts[key, "within"] = scope.total
     if scope.serial is None:
         return Handle(KIND, key)
-    if scope.is_unrolled:
-        key = "%s#%s" % (key, scope.serial)
-        scope.run.facts[key, "within"] = scope.total
-        return Handle(KIND, key)
     if not is_kept(scope, node.name):
         scope.run.cells.pop(key, None)
         return Handle(KIND, key)
     if scope.total is None:
         raise Unbounded(UNBOUNDED)
-    scope.run.facts[key, "total"] = scope.total
+    if scope.run.facts.setdefault((key, "total"), scope.total) != scope.total:
+        raise Unsupported("loops of several lengths make it")
     return Handle(KIND, key, jnp.asarray(scope.serial, jnp.int32))
 
 
@@ -64,7 +62,12 @@ def push(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     """StackPushV2."""
     handle, pushed = inputs
     value = scope.value(pushed)
-    _put(scope, node, handle, _as_number(scope, handle, value))
+    cells, guard = scope.run.cells, scope.guard(node.name)
+    old = cells.get(handle.key)
+    if scope.is_unrolled and handle.instance is None and not guard and (old is None or type(old) is Kept):
+        cells[handle.key] = Kept((*(old or ()), value))
+    else:
+        _put(scope, guard, handle, _as_number(scope, handle, value))
     return pushed
 
 
@@ -72,16 +75,15 @@ def _as_number(scope: Any, handle: Handle, value: Any) -> Any:
     """What a Stack keeps of a handle: which instance it is."""
     if not isinstance(value, Handle):
         return value
-    scope.run.facts[handle.key, "holds"] = value._replace(instance=None)
+    held = scope.run.facts.setdefault((handle.key, "holds"), value._replace(instance=None))
+    if held != value._replace(instance=None):
+        raise Unsupported("it keeps handles that unrolled iterations have made")
     return jnp.int32(0) if value.instance is None else value.instance
 
 
-def _put(scope: Any, node: Node, handle: Handle, value: Any) -> None:
+def _put(scope: Any, guard: guards.Guard, handle: Handle, value: Any) -> None:
     cells, facts = scope.run.cells, scope.run.facts
-    old, guard = cells.get(handle.key), scope.guard(node.name)
-    if scope.is_unrolled and not guard and (old is None or type(old) is Kept):
-        cells[handle.key] = Kept((*(old or ()), value))
-        return
+    old = cells.get(handle.key)
     if is_known(value) and old is None:
         before = facts.setdefault((handle.key, "fixed"), value)
         if before is not value and not np.array_equal(before, value):
@@ -89,10 +91,16 @@ def _put(scope: Any, node: Node, handle: Handle, value: Any) -> None:
         return
     if (handle.key, "fixed") in facts:
         raise Unsupported("it keeps a known value and others")
+    if type(old) is Kept:
+        raise Unsupported("it keeps values of unrolled iterations and of others")
     value = traced(value)
-    old = _empty(scope, handle, value) if old is None else old
+    most = _most(scope, handle)
+    if old is None:
+        old = _empty(scope, handle, value, most)
     new = _pushed(old, value, handle.instance)
     cells[handle.key] = guards.chosen(scope.predicates, guard, new, old) if guard else new
+    if scope.serial is None:  # else the loop around it looks at the end
+        rooms.require_enough(scope.run, handle.key)
 
 
 class Kept(tuple[Any, ...]):
@@ -101,12 +109,20 @@ class Kept(tuple[Any, ...]):
     __slots__ = ()
 
 
-def _empty(scope: Any, handle: Handle, value: Any) -> Any:
+def _most(scope: Any, handle: Handle) -> int:
+    """How many values are pushed at most: iterations of all loops between where it was made and where it is used."""
     facts = scope.run.facts
     within = facts[handle.key, "within"]
     if scope.total is None or within is None:
         raise Unbounded(UNBOUNDED)
-    most = scope.total // max(within, 1)  # of all loops between where it was made and where it is pushed to
+    most = scope.total // max(within, 1)
+    if facts.setdefault((handle.key, "most"), most) != most:
+        raise Unsupported("iterations of an unrolled loop push different numbers of values to its stack")
+    return int(most)
+
+
+def _empty(scope: Any, handle: Handle, value: Any, most: int) -> Any:
+    facts = scope.run.facts
     leading = (most,) if handle.instance is None else (facts[handle.key, "total"], most)
     buffer = jax.tree.map(lambda part: jnp.zeros((*leading, *part.shape), part.dtype), value)
     return buffer, jnp.zeros(leading[:-1], jnp.int32)
@@ -130,7 +146,7 @@ def pop(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
         raise Unsupported("its stack is empty")
     if type(old) is Kept and scope.is_unrolled:
         cells[handle.key] = Kept(old[:-1])
-        return _restored(scope, handle, old[-1])
+        return old[-1]
     old = buffered(old)
     guard = scope.guard(node.name)
     value, new = _popped(old, handle.instance)
@@ -142,6 +158,8 @@ def buffered(cell: Any) -> Any:
     """What an unrolled loop has pushed, as a traced one takes it."""
     if type(cell) is not Kept:
         return cell
+    if any(isinstance(value, Handle) for value in cell):
+        raise Unsupported("it takes handles that unrolled iterations have kept")
     values = [traced(value) for value in cell]
     shapes = {str(jax.tree.map(jnp.shape, value)) for value in values}
     if len(shapes) > 1:

@@ -171,8 +171,9 @@ class _While:
 
         most = self._count.most
         last = traced_loops.while_loop(
-            self._scope.run, changing, condition, body, lambda start, result: lists.fitted(start, result, most)
-        )
+            self._scope.run, changing, condition, body, self._count,
+            lambda start, result: lists.fitted(start, result, most),
+        )  # fmt: skip
         whole = self._whole([self._of_known_length(*pair) for pair in zip(changing, last)])
         known = {} if self._scope.guard(self._node.name) else self._count.last
         return [known.get(number, value) for number, value in enumerate(whole)]
@@ -188,7 +189,6 @@ class _While:
         values = [self._start[at] for at in self._changing]
         for number in range(self._count.most or 0):
             inner = self._activated(self._body, values, number)
-            inner.is_unrolled = True
             returned = _interpreted(inner)
             values = [returned[at] for at in self._changing]
         return self._whole(values)

@@ -106,14 +106,14 @@ def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
         _pass(inner, loop, TAKEN, loop.items)
         return {variable.merge: inner.carried(variable.following) for variable in loop.variables}
 
-    return traced_loops.while_loop(scope.run, values, condition, body)
+    known = count._replace(is_exact=count.is_exact and not guard)
+    return traced_loops.while_loop(scope.run, values, condition, body, known)
 
 
 def _unrolled(scope: Any, loop: Loop, start: dict[str, Any], count: int) -> Any:
     values = start
     for number in range(count):
         inner = _iteration(scope, loop, values, ())
-        inner.is_unrolled = True
         inner.counts(number, count)
         _pass(inner, loop, TAKEN, loop.items)
         values = {variable.merge: inner.raw(variable.following) for variable in loop.variables}

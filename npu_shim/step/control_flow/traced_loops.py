@@ -6,8 +6,10 @@ from typing import Any, Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from npu_shim.step.containers import stacks
+from npu_shim.step.containers import rooms, stacks
+from npu_shim.step.control_flow.trips import OPEN, Trips
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.values import traced
 
@@ -19,15 +21,20 @@ def while_loop(
     start: Carried,
     condition: Callable[[Carried, Any], Any],
     body: Callable[[Carried, Any], Carried],
+    count: Trips = OPEN,
     fitted: Callable[[Carried, Any], Carried] | None = None,
 ) -> Carried:
     """Runs a loop whose functions read and write `run.cells`.
+
+    A loop never runs more often than `count` says; where its own condition would go on, or the room of what it fills
+    was not enough, `rooms` notes it.
 
     Args:
         run: the Run.
         start: a pytree of first values.
         condition: function of (carried, number of the iteration) that gives a traced bool; it must not write.
         body: the same, which gives what is carried next.
+        count: how often it runs, as far as that is known.
         fitted: function of first values and the shapes of the next ones, which gives first values of these shapes.
 
     Raises:
@@ -47,11 +54,17 @@ def while_loop(
         run.cells = dict(outside)
         return result, new
 
-    def go(carried: Any) -> Any:
+    def goes_on(carried: Any) -> Any:
         result, new = within(condition, carried)
         if any(new[key] is not value for key, value in {**outside, **carried[2]}.items()) or len(new) > len(outside):
             raise Unsupported("its condition writes to the state")
         return jnp.reshape(jnp.asarray(result), ())
+
+    def go(carried: Any) -> Any:
+        if count.most is None:
+            return goes_on(carried)
+        is_left = carried[0] < np.int32(count.most)
+        return is_left if count.is_exact else jnp.logical_and(goes_on(carried), is_left)
 
     def step(carried: Any) -> Any:
         result, new = within(body, carried)
@@ -59,10 +72,15 @@ def while_loop(
 
     first = (jnp.int32(0), start, {key: traced(run.cells[key]) for key in touched})
     try:
-        _, values, cells = jax.lax.while_loop(go, step, first)
+        last = jax.lax.while_loop(go, step, first)
+        is_over = None if count.most is None or count.is_rounded else jnp.logical_not(goes_on(last))
     finally:
         run.cells = outside
+    _, values, cells = last
     run.cells.update(cells)
+    if is_over is not None:
+        rooms.require(run, is_over)
+    rooms.require_all(run, cells, values)
     return values
 
 
@@ -71,20 +89,19 @@ def _touched(
 ) -> tuple[Carried, dict[str, Any]]:
     """(First values, key -> shapes and dtypes of the cells that a body changes); both keep theirs in each iteration.
 
-    Where a first pass finds others than there were (a list that grows, a stack of an unrolled loop), it is repeated.
+    Where a first pass finds a list that grows, it is repeated.
     """
     for _ in range(4):
         touched, result = _probed(run, start, body)
         for key in touched.keys() & run.cells.keys():
             run.cells[key] = traced(stacks.buffered(run.cells[key]))
-        changed = {key for key in touched.keys() & run.cells.keys() if shaped(run.cells[key]) != touched[key]}
+        for key in touched.keys() & run.cells.keys():
+            require_same(shaped(run.cells[key]), touched[key])
         new = traced(fitted(start, result))
-        if not changed and shaped(new) == shaped(start):
+        if shaped(new) == shaped(start):
             require_same(shaped(start), result)
             return start, touched
         start = new
-        for key in changed:
-            run.cells[key] = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), touched[key])
     raise Unsupported("what it keeps changes its shape from iteration to iteration")
 
 

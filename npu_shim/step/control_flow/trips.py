@@ -27,11 +27,13 @@ class Trips(NamedTuple):
         most: at most so often, None if that is not known.
         is_exact: whether it runs as often.
         last: if that is exact, the last values of its variables as far as they are known, by what names them.
+        is_rounded: whether it is counted in floating point, where XLA may round otherwise than TensorFlow's kernels.
     """
 
     most: int | None
     is_exact: bool
     last: Mapping[Any, Any] = MappingProxyType({})
+    is_rounded: bool = False
 
 
 OPEN = Trips(None, False)
@@ -108,7 +110,8 @@ def _counted(
         go, may_end = goes_on(state)
         if go is not UNKNOWN and not np.all(go):
             last = {name: value for name, value in state.items() if value is not UNKNOWN}
-            return Trips(count, is_exact, last if is_exact else {})
+            is_rounded = any(value.dtype.kind not in "biu" for value in last.values())
+            return Trips(count, is_exact, last if is_exact else {}, is_rounded)
         is_exact = is_exact and go is not UNKNOWN
         if not may_end or (not is_exact and count > LONGEST_BOUND):
             return OPEN
