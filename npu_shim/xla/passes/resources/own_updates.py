@@ -12,13 +12,18 @@ both read v before either is written, both stay as they are:
     a:Square(v)  Assign(v, a + 1)  Assign(v, a + 2)         the read is the same node, or one that is merged with it
     Assign(v, v + Sum(MatMul(..)))  Assign(v, v + Sum(MatMul(..))), v a resource variable       it is read long before
 
-A reference may be read later than edges say: Grappler makes (v + 1) + x, where x takes long, (1 + x) + v.
+The same holds for what is added to a variable or subtracted, if it is made of the variable's own value: the moving
+averages of a batch normalization that is called twice. A session takes them one after the other, in either order, if
+they are references; and from the same value, if they are resource variables and wait for products.
+
+A reference may be read later than edges say: Grappler makes (v + 1) + x, where x takes long, (1 + x) + v. What an
+assignment returns is its reference: who takes that reads the variable, behind the assignment.
 """
 
 from __future__ import annotations
 
 import collections
-from typing import Any, Collection, Iterable, NamedTuple
+from typing import Any, Collection, Container, Iterable, Iterator, NamedTuple
 
 from npu_shim.rewriter.analysis import branches, calls, order, writes
 from npu_shim.rewriter.analysis.frames import frames
@@ -26,10 +31,17 @@ from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.walks import behind, reached
 from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
 from npu_shim.rewriter.ir.module import Function, Module
+from npu_shim.rewriter.tables.function_calls import LOOP
+from npu_shim.xla.passes import inlined
 from npu_shim.xla.passes.control_flow.if_conversion import COSTLY
 from npu_shim.xla.passes.resources.late_reads import ASKS, MEMORY, PASSES_ON, VARIABLES
 
-ASSIGNS = frozenset(["Assign", "AssignVariableOp"])
+SCATTERS = frozenset(["ScatterAdd", "ScatterSub", "ScatterUpdate"])
+# what sets a variable, or changes it by, what its other inputs are; an optimizer's gradients are behind products
+ASSIGNS = frozenset([
+    "Assign", "AssignAdd", "AssignSub", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp",
+    *SCATTERS, *("Resource" + op for op in SCATTERS),
+])  # fmt: skip
 HANDS_ON = frozenset([*PASSES_ON, *MEMORY])  # on the way back from who takes a variable
 MOVED = frozenset(
     ["Add", "AddV2", "AddN", "Sub", "Mul", "RealDiv", "Neg"]
@@ -112,14 +124,16 @@ def _updates(graph: Graph) -> dict[Node, list[Update]]:
     for variable, nodes in set_to.items():
         writers = _writers(variable)
         if len(writers) > 1:
-            own = [_own(node, variable) if node in nodes else Update(node, (), frozenset()) for node in writers]
+            own = [
+                _own(node, variable, writers) if node in nodes else Update(node, (), frozenset()) for node in writers
+            ]
             updates[variable] = own if any(update.reads for update in own) else []
     return updates
 
 
 def _variable(value: Value) -> Node | None:
     """The variable that a tensor is, or whose memory or handle it is; None for another one."""
-    node: Node = behind(value, HANDS_ON).node
+    node: Node = behind(value, HANDS_ON | ASSIGNS).node
     is_argument = isinstance(node.graph, Function) and node in node.graph.arguments
     return node if is_argument or node.op in (*VARIABLES, "VarHandleOp") else None
 
@@ -127,10 +141,11 @@ def _variable(value: Value) -> Node | None:
 def _writers(variable: Node) -> list[Node]:
     """What writes to a variable, in the order of the graph."""
     is_handle = variable.op not in VARIABLES
-    passes_on = writes.PASSES_ON if is_handle else PASSES_ON
     writing = set()
-    for node in reached([variable], lambda node: node.users() if node is variable or node.op in passes_on else ()):
-        sources = [value.node for value in node.inputs if value.node is variable or value.node.op in passes_on]
+    passes = lambda node: node is variable or _passes_on(node, variable)  # noqa: E731
+    for node in reached([variable], lambda node: node.users() if passes(node) else ()):
+        # what an assignment returns is a reference for those alone that take it as their first input
+        sources = [v.node for n, v in enumerate(node.inputs) if passes(v.node) and not (n and v.node.op in ASSIGNS)]
         if is_handle:
             is_writer = any(writes.writes(node, source) for source in sources)
         else:
@@ -140,26 +155,51 @@ def _writers(variable: Node) -> list[Node]:
     return [node for node in variable.graph if node in writing]
 
 
+def _passes_on(node: Node, variable: Node) -> bool:
+    """Whether a node's output is the handle or the reference that it takes, which is a variable's."""
+    if variable.op not in VARIABLES:
+        return node.op in writes.PASSES_ON
+    return node.op in PASSES_ON or (node.op in ASSIGNS and _variable(node.inputs[0]) is variable)
+
+
 def _takes_references(node: Node) -> bool:
     definition = node.graph.module.definition(node.op)
     return definition is not None and any(argument.is_ref for argument in definition.inputs)
 
 
-def _own(node: Node, variable: Node) -> Update:
-    """The Update that an assignment is. A product does not belong to its chain: what it makes is no value of v."""
-    chain = list(reached([node.inputs[1].node], lambda node: () if _is_heavy(node) else [v.node for v in node.inputs]))
+def _own(node: Node, variable: Node, writers: Container[Node]) -> Update:
+    """The Update that an assignment is.
+
+    A product does not belong to its chain, since what it makes is no value of v; another update is one by itself.
+    """
+    ends = lambda taken: taken in writers or _is_heavy(taken)  # noqa: E731
+    sources = reached([v.node for v in node.inputs[1:]], lambda n: () if ends(n) else [v.node for v in n.inputs])
+    chain = [source for source in sources if source not in writers]
     return Update(node, tuple(taken for taken in chain if _reads(taken, variable)), frozenset([*chain, node]))
 
 
 def _reads(node: Node, variable: Node) -> bool:
     """Whether a node reads a variable: a reference's memory is read by who computes with it."""
-    if variable.op not in VARIABLES:
+    if variable.op not in VARIABLES and not calls.functions(node):
         return node.op in READS and _variable(node.inputs[0]) is variable
     return node.op not in HANDS_ON and any(_variable(value) is variable for value in node.inputs)
 
 
 def _is_heavy(node: Node) -> bool:
-    return any(part in node.op for part in COSTLY) or bool(calls.functions(node))
+    """Whether a node takes long: a product, a loop, a call of a function that has one."""
+    return any(map(_is_costly, [node, *_nodes_called(node)]))
+
+
+def _is_costly(node: Node) -> bool:
+    return any(part in node.op for part in COSTLY) or calls.kind(node) == LOOP
+
+
+def _nodes_called(node: Node) -> Iterator[Node]:
+    """The nodes of the functions that a node calls, and of those that these call."""
+    called = reached(
+        calls.functions(node), lambda body: [callee for inner in body for callee in calls.functions(inner)]
+    )
+    return (inner for body in called for inner in inlined.nodes_of(body))
 
 
 def _ends(graph: Graph) -> dict[Node, list[Node]]:
@@ -255,7 +295,8 @@ def _open(earlier: Update, later: Update, precedence: _Precedence) -> list[Node]
 
 def _key(node: Node) -> Any:
     """Equal for nodes that a session merges, since they make the same of the same."""
-    if node.op in READS or node.op in ASSIGNS:
+    has_state = any(inlined.is_stateful(inner.op) and not calls.kind(inner) for inner in _nodes_called(node))
+    if node.op in READS or node.op in ASSIGNS or has_state:
         return node
     return node.op, tuple(map(_content, node.inputs)), node.controls, node.device, repr(node.attrs.items())
 
