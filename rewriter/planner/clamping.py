@@ -5,8 +5,8 @@
     Const(-inf) -> Select(mask, scores, .)     -inf: that is what its author wrote
 
 Size matters alone where a value hides others: one that is added, chosen, compared, or a bound; a factor of a mask; and
-what is made of such by moving it. Who else reads the constant gets one of its own, so that this depends on no other
-reader.
+what is made of such by moving it. Where its size counts after all, further on, carried.py keeps float32. Who else reads
+the constant gets one of its own, so that this depends on no other reader.
 """
 
 from typing import Dict, Iterable, List, Set
@@ -47,7 +47,7 @@ def clamped(edits: Edits, view: GraphView, facts: Facts) -> Edits:
         if cast.folded and cast.dtype in LOW and isinstance(cast.source, Port):
             whole = [cast, *behind.get(cast.name, ())]
             readers = [reader for edit in whole for reader in edit.consumers]
-            sized = {reader for reader in readers if _only_size_matters(view, *reader)}
+            sized = {reader for reader in readers if only_size_matters(view, *reader)}
             if sized and facts.overflows(cast.source, cast.dtype):
                 changed.update(_divided(whole, sized, len(sized) == len(readers), names))
     if not changed:
@@ -74,21 +74,22 @@ def _divided(whole: List[CastEdit], sized: Set[Consumer], is_all: bool, names: S
     return result
 
 
-def _only_size_matters(view: GraphView, position: int, number: int) -> bool:
+def only_size_matters(view: GraphView, position: int, number: int) -> bool:
+    """Whether all that counts of a large number is its size, for the node that reads it as this input."""
     node = view.nodes[position]
     if node.op == "Mul":
-        return _is_mask(view, node.inputs[1 - number])
+        return is_mask(view, node.inputs[1 - number])
     return node.op in HIDES or node.op in COMPARES or node.op in MOVES or number in FILLS.get(node.op, ())
 
 
-def _is_mask(view: GraphView, port: Port, left: int = DEEP) -> bool:
-    """Whether a tensor is a mask: whole numbers as floats, or one less such."""
+def is_mask(view: GraphView, port: Port, left: int = DEEP) -> bool:
+    """Whether a tensor is a mask: whole numbers as floats, or one less such; `left` ops are looked through."""
     node = view.nodes[port.node]
     if port in view.fed or not left:
         return False
     if node.op == "Cast":
         return dtype_name(node.input_dtype(0)) in INTEGERS
-    return any(_is_mask(view, taken, left - 1) for taken in _made_of(node))
+    return any(is_mask(view, taken, left - 1) for taken in _made_of(node))
 
 
 def _made_of(node: Node) -> Iterable[Port]:

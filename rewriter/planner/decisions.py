@@ -37,6 +37,7 @@ class Reason(enum.Enum):
     KEPT_ATTR = "kept by the op table"
     SCOPE = "kept by scope (_keep_dtype)"
     UNSCALES = "takes a loss scale out of gradients, which may be too small for float16 without it"
+    BEYOND = "carries a constant beyond the low dtype to where its size counts, or computes with it there"
     SOURCE = "a source: variables, constants, feeds and readers keep their dtype"
     FED = "fed from outside"
     REFERENCE = "reads or writes a reference variable"

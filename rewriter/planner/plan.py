@@ -100,6 +100,8 @@ def _by_producers(
     return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, running, edits, told)
 
 
+# the reasons for which a node keeps its dtypes unless a user asks for others
+OVERRIDDEN = (None, Reason.SCOPE, Reason.LOOP_DECIDES, Reason.UNSCALES, Reason.BEYOND)
 # the rules that an op table may ask for, see `op_table.OpTable.rule`
 RULES: Mapping[str, Callable[..., Plan]] = {"producers": _by_producers, "neighbours": by_neighbours}
 
@@ -146,7 +148,7 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
     if position in state.tie_of:
         return decide_tied(state, position, node)
     pinned = rule.pinned or state.pins.get(position)
-    if override is not None and pinned in (None, Reason.SCOPE, Reason.LOOP_DECIDES, Reason.UNSCALES):
+    if override is not None and pinned in OVERRIDDEN:
         wanted = _dtypes_by_override(state, node, rule, override)
         pinned = None
     elif pinned is None:

@@ -12,6 +12,7 @@ from ..graph.ties import COMPARES, Tie, find_ties, limits, readers
 from ..tables.dtypes import FLOAT32, FLOATS
 from ..tables.op_table import OpTable
 from ..tables.policy import Action, PrecisionPolicy
+from .carried import carriers
 from .casts import Narrowed
 from .conditions import deciding
 from .decisions import Reason
@@ -63,6 +64,7 @@ class State:
         self.pins.update(find_pins(view, self.readings.late))
         if policy.gray in (Action.FOLLOW, Action.LOWER):
             self.pins = {**dict.fromkeys(unscaling_nodes(view, facts), Reason.UNSCALES), **self.pins}
+            self.pins = {**dict.fromkeys(carriers(view, facts, table, policy.low), Reason.BEYOND), **self.pins}
         self.narrowed: Dict[int, Narrowed] = {}  # node -> what its inputs are rounded to
         self.left: Left = {}  # nodes that stay as they are against a request for their type
         self.round = 0

@@ -166,6 +166,50 @@ def test_a_constant_of_which_only_the_size_matters_stays_finite(mode):
     assert again is result or not second.changed
 
 
+# op that computes with the size of a constant, or None where nothing does -> what builds it from x, a mask, and 1e6
+REACHED = {
+    "Mul": lambda y, mask, big: tf.where(mask, y, tf.fill([4, 4], big)) * 1e-3,
+    "RealDiv": lambda y, mask, big: tf.reshape(tf.maximum(y - 2 * big, -big), [2, 8]) / 1e4,
+    "Sub": lambda y, mask, big: (y + big) - big,
+    "MatMul": lambda y, mask, big: tf.matmul(tf.concat([y, tf.fill([4, 4], big)], 1), tf.fill([8, 4], 1e-5)),
+    "Square": lambda y, mask, big: tf.sqrt(tf.square(tf.stack([y, -tf.fill([4, 4], big)]))),
+    "Sum": lambda y, mask, big: tf.reduce_sum(tf.transpose(tf.where(mask, y, tf.fill([4, 4], big))), 1),
+    "LeakyRelu": lambda y, mask, big: tf.nn.leaky_relu(tf.where(mask, y, tf.fill([4, 4], -big)), 1e-4),
+    "Mul after a loop": lambda y, mask, big: 1e-3 * tf.while_loop(
+        lambda i, _: i < 2, lambda i, v: (i + 1, tf.where(mask, v, tf.fill([4, 4], big))), [0, y])[1],
+}  # fmt: skip
+HIDDEN = {
+    "scaled": lambda y, mask, big: tf.nn.softmax(tf.where(mask, y, tf.fill([4, 4], -big)) * 0.125),
+    "by hand": lambda y, mask, big: (lambda s: tf.exp(s - tf.reduce_max(s, 1, keepdims=True)))(
+        tf.where(mask, y, tf.fill([4, 4], -big))),
+    "bounded": lambda y, mask, big: 2.0 * tf.maximum(tf.where(mask, y, tf.fill([4, 4], -big)), -1.0),
+    "turned": lambda y, mask, big: 2.0 * tf.nn.relu(-(tf.where(mask, y, tf.fill([4, 4], big)) + 1.0)),
+    "masked": lambda y, mask, big: tf.sigmoid(y - (1.0 - tf.cast(mask, tf.float32)) * tf.fill([4, 4], big)),
+}  # fmt: skip
+
+
+def test_a_constant_whose_size_counts_further_on_is_float32_up_to_there():
+    """As in float32, where clamped to 65504 it is wrong and finite; what hides the size is low as before."""
+    with tf.Graph().as_default() as graph, sessions.control_flow(1):
+        x, mask = tf.placeholder(tf.float32, [4, 4], "x"), tf.placeholder(tf.bool, [4, 4], "mask")
+        names = []
+        for case, build in {**REACHED, **HIDDEN}.items():
+            with tf.name_scope(case.replace(" ", "_")):
+                names.append(tf.identity(build(tf.matmul(x, x), mask, 1e6), "out").op.name)
+    result, plan = npu_shim.rewrite(graph.as_graph_def(), names, ["x", "mask"], precision_mode="allow_mix_precision")
+    fed = {"x:0": np.eye(4), "mask:0": np.array([[1] * 4, [1, 0, 1, 0], [0] * 4, [0, 1, 1, 1]])}
+    expected, low = (_run(graph_def, names, fed) for graph_def in (graph.as_graph_def(), result))
+    for name in names:
+        np.testing.assert_allclose(low[name], expected[name], rtol=2e-3, atol=2e-3, err_msg=name)
+    kept = {(name.split("/")[0], op) for name, op, *_, reason, _, _ in plan.decisions() if reason.name == "BEYOND"}
+    assert {case for case, _ in kept} == {case.replace(" ", "_") for case in REACHED}
+    assert all((case.replace(" ", "_"), case.split()[0]) in kept for case in REACHED)
+    clamped = {cast.tensor.split("/")[0] for cast in plan.casts if cast.clamped}
+    assert clamped == {case.replace(" ", "_") for case in HIDDEN if case != "masked"}  # that stays float32 anyway
+    again, second = npu_shim.rewrite(result, names, ["x", "mask"], precision_mode="allow_mix_precision")
+    assert again is result or not second.changed
+
+
 VALUES = np.array([1 / 3, -65503.0, 6e-8, 0.1], np.float32)
 
 

@@ -41,7 +41,7 @@ def normalized():
 def mask():
     """A mask of whole numbers, multiplied in float32 as BERT does it, but with 1e9."""
     keep = tf.constant([[1, 1, 0, 0]])
-    return tf.nn.softmax(tf.matmul(product() + (1.0 - tf.cast(keep * 0, tf.float32)) * -1e9, EYE))
+    return tf.nn.softmax(product() + (1.0 - tf.cast(keep * 0, tf.float32)) * -1e9)
 
 
 def total():
