@@ -149,7 +149,7 @@ class Running:
                 described, content = traced.of(self._prepared, shapes, known, self._device)
             except traced.Refused as reason:
                 if self._count > 1 or self._told.issuperset(reason.feeds):
-                    lines.once("the step is converted by TensorFlow: %s" % str(reason).partition("npu_shim: ")[2])
+                    lines.once("the step is converted by TensorFlow: %s" % reason.why)
                     return None
                 self._told.update(reason.feeds)
                 continue

@@ -16,15 +16,15 @@ from npu_shim.engine.partition.constants import Constant, fixed
 from npu_shim.engine.partition.cut import Place
 from npu_shim.engine.runtime import sharing
 from npu_shim.engine.runtime.access import Access
-from npu_shim.export import programs
+from npu_shim.export import programs, traced
 from npu_shim.options import passes, words
 from npu_shim.options.rewriting import rewrite_graph
-from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.session import lines
 from npu_shim.session.observers import trace
+from npu_shim.step import counters
 from npu_shim.xla import refusals, step_function
 from npu_shim.xla.passes import pruning
 from npu_shim.xla.passes.legalize.site import ROWS, VALUE
@@ -77,25 +77,44 @@ class Part:
         """Names of the tensors that the program takes, in its order."""
         return [feed.name for feed in self.prepared.feeds.values()]
 
-    def compiled(self, shapes, constants, platform, cache=""):
-        """Returns (Manifest, bytes of the HLO) for feeds of these shapes.
+    def compiled(self, shapes, constants, device, cache=""):
+        """Returns (Manifest, what the device loads) for feeds of these shapes.
 
         Args:
             shapes: in the order of `feeds`.
             constants: dict of `constants` to np.ndarray.
-            platform: of the device, "cpu", "gpu", ...
+            device: of the engine.
             cache: path of the folder for compiled programs, "" for none.
 
         Raises:
-            PlanError or ConfigError: XLA cannot compile the step; `refusals.NotConstant` if it must know a value.
+            PlanError or ConfigError: XLA cannot compile the step; `refusals.NotConstant` or `traced.Refused` if it must
+                know a value.
         """
-        prepared = self.prepared.on(platform)
+        if self.prepared.packed:
+            try:
+                return self._interpreted(shapes, constants, device)
+            except traced.Refused as reason:
+                if self._unknown(reason):
+                    raise
+                lines.once("npu_shim: engine: a step is converted by TensorFlow: %s" % reason.why)
+        prepared = self.prepared.on(device.platform)
         if constants:
             prepared = fixed(prepared, constants)
         functional = prepared.for_shapes(shapes)
         refusals.require_known_shapes(functional.graph_def, {node.name for node in prepared.graph_def.node})
         described, hlo = programs.of(functional, cache)
         return self._with_passed(described), hlo
+
+    def _interpreted(self, shapes, constants, device):
+        """The same of the graph itself, which the device interprets."""
+        known = {constant.tensor: value for constant, value in constants.items() if constant.tensor in self.feeds}
+        described, content = traced.of(self.prepared, shapes, known, device)
+        return self._with_passed(described), content
+
+    def _unknown(self, refused):
+        """The feeds that a `traced.Refused` asks for, and whose values are no constants yet."""
+        known = {constant.tensor for constant in self.constants}
+        return [name for name in refused.feeds if name not in known and name not in self.program.taken]
 
     def _with_passed(self, described):
         """The Manifest, where what stays on the device is neither fed nor fetched."""
@@ -142,7 +161,7 @@ class Step:
     @property
     def shapes(self):
         """Name -> shape (tuple) of the programs' variables."""
-        return {variable.name: _shape_of(variable.variable) for part in self.parts for variable in part.prepared.state}
+        return {variable.name: variable.shape for part in self.parts for variable in part.prepared.state}
 
     def fallback(self, number, given, tensors, targets):
         """What the session must run if program `number` cannot be compiled, without running anything again.
@@ -171,10 +190,14 @@ class Step:
         What one node needs, others of its op will need: a network of fifty sparse features is not compiled fifty times.
 
         Args:
-            missing: `refusals.NotConstant`.
+            missing: `refusals.NotConstant`, or `traced.Refused`.
             number: of the part that needs it.
         """
         part = self.parts[number]
+        if isinstance(missing, traced.Refused):
+            wanted = [Constant(name) for name in part._unknown(missing)]
+            more = replace(part, constants=(*part.constants, *wanted))
+            return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :])) if wanted else None
         nodes = {node.name: node for node in part.prepared.graph_def.node}
         wanted = self._constants_for(missing, missing.node, part, nodes)
         if not wanted:
@@ -240,14 +263,6 @@ class Step:
                 yield from (Constant(op.outputs[0].name, missing.node, VALUE) for op in leaving if op.type == "Exit")
 
 
-def _shape_of(variable):
-    """The shape of a variable's value, as a tuple; the static one may be unknown."""
-    if variable.shape.is_fully_defined():
-        return tuple(variable.shape.as_list())
-    with tf_internals.eager_mode():
-        return tuple(variable.read_value().shape.as_list())
-
-
 def make(source, request, nodes, taken, options, steps=()):
     """Returns the Step of a run.
 
@@ -283,6 +298,7 @@ def make(source, request, nodes, taken, options, steps=()):
     )  # fmt: skip
     state = [program for part in parts for program in part.prepared.state]
     own = {variable.name: random_ops.initial_state() for variable in state if variable.name == random_ops.STATE}
+    own.update((variable.name, variable.value) for variable in state if variable.name.startswith(counters.STATE))
     handles = {
         writers.variable_name(node): node.name
         for part in parts for node in part.prepared.graph_def.node if node.op == "VarHandleOp"

@@ -19,10 +19,11 @@ class Refused(PlanError):
 
     Attributes:
         feeds: names of the feeds whose values, if they were known, might make it possible.
+        why: the reason, without our name in front.
     """
 
     def __init__(self, text: str, feeds: Any = ()) -> None:
-        self.feeds = tuple(feeds)
+        self.feeds, self.why = tuple(feeds), text
         super().__init__(text)
 
 
@@ -41,7 +42,7 @@ def of(prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any) -> tup
     products = programs.products_of_sessions()
     feeds = [Tensor("feed", feed.name, tuple(shape), feed.dtype.name)
              for feed, shape in zip(prepared.feeds.values(), shapes)]  # fmt: skip
-    sizes = {variable.name: tuple(variable.variable.shape.as_list()) for variable in prepared.state}
+    sizes = {variable.name: variable.shape for variable in prepared.state}
     roles = export.state_roles(sizes)
     state = [Tensor("state", variable.name, sizes[variable.name], variable.variable.dtype.name, roles[variable.name])
              for variable in prepared.state]  # fmt: skip

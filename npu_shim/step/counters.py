@@ -1,15 +1,26 @@
-"""The state of a step's random ops, made where its variables are. Python 3.7, no JAX."""
+"""The state of a step's random ops, made where its variables are. Python 3.7, no JAX.
+
+Steps with the same random ops share it, as they share the ops' counters in a session.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from typing import Any, Iterable
 
 import numpy as np
 
-STATE = "npu_shim/random_counters"  # int64 [ops, 3]: for each op its two seeds, and how many blocks it has used
+STATE = "npu_shim/random_counters/"  # int64 [ops, 3]: for each op its two seeds, and how many blocks it has used
 BOUNDS = "npu_shim/bounds_hold"  # a fetch, bool: whether buffers of loops had room for what they kept
 LEAST = -(2**63)
+
+
+def state_name(draws: Iterable[Any]) -> str:
+    """The name of the state of a step with these random ops, which `packing.draws` returns."""
+    told = json.dumps([list(draw) for draw in draws])
+    return STATE + hashlib.sha256(told.encode()).hexdigest()[:12]
 
 
 def initial_state(draws: Iterable[Any]) -> Any:

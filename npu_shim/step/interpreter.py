@@ -19,6 +19,7 @@ from npu_shim.step import guards, rows, schedule, state
 from npu_shim.step.containers import rooms
 from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import loops
+from npu_shim.step.counters import state_name
 from npu_shim.step.graph import CONTROL, Graph, Node, Program, Source, Text
 from npu_shim.step.ops import TABLE
 from npu_shim.step.random import draws
@@ -44,9 +45,9 @@ def function(program: Program) -> Callable[[State, Mapping[str, Any]], tuple[dic
         run = Run(program, given_state)
         given = {name: feeds[fed] for name, fed in program.feeds.items() if name in program.graph.nodes}
         scope = Scope(run, run.schedule_of(program.graph), given)
-        draws.opened(run.cells, len(program.draws))
+        draws.opened(run)
         scope.interpret(scope.schedule.items)
-        draws.closed(run.cells, len(program.draws))
+        draws.closed(run)
         fetched = {
             name: scope.tensor(source) for name, source in program.graph.results.items() if source[1] != CONTROL
         }  # fmt: skip
@@ -72,6 +73,7 @@ class Run:
         before: the variables as they were.
         facts: key -> what is known of a Stack or array without being traced, see `containers`.
         draws: (function or "", node) -> the number of a random op that has a state.
+        counters: key of that state.
     """
 
     def __init__(self, program: Program, given: State) -> None:
@@ -79,6 +81,7 @@ class Run:
         self.cells: dict[str, Any] = {**given, rooms.KEY: rooms.HOLDS}
         self.facts: dict[str, Any] = {}
         self.draws = {(graph, node): at for at, (graph, node, *_) in enumerate(program.draws)}
+        self.counters = state_name(program.draws)
         self._schedules: dict[int, Schedule] = {}
         self._names = {id(graph): name for name, graph in program.functions.items()}
 

@@ -51,6 +51,19 @@ class StateVariable:
     variable: Any
     updated: bool
 
+    @property
+    def value(self) -> Any:
+        """Its value, np.ndarray."""
+        with tf_internals.eager_mode():
+            return self.variable.numpy()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of its value; the static one may be unknown."""
+        if self.variable.shape.is_fully_defined():
+            return tuple(self.variable.shape.as_list())
+        return tuple(np.shape(self.value))
+
 
 @dataclass(frozen=True)
 class StepFunction:
@@ -234,7 +247,7 @@ class Prepared:
             with _shapes_that_fit(feeds), tf_internals.eager_mode():
                 return tracing.traced(graph_def, self.fetches, self.places, feeds, state)
 
-        state = tuple(variable for variable in self.state if variable.name != counters.STATE)
+        state = tuple(variable for variable in self.state if not variable.name.startswith(counters.STATE))
         given = tuple(feeds.values())
         told = (self.plan, context.recomputation, context.fused, self.places, context.unsized, provenance)
         return StepFunction(given, self.fetches, state, trace, graph_def, *told)
@@ -349,7 +362,7 @@ def _packed(module, feeds):
         return content, ()
     with tf_internals.eager_mode():
         variable = tf.compat.v2.Variable(counters.initial_state(drawing), trainable=False)
-    return content, (StateVariable(counters.STATE, variable, True),)
+    return content, (StateVariable(counters.state_name(drawing), variable, True),)
 
 
 def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], watching: Watching) -> Any:

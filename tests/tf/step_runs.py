@@ -26,7 +26,7 @@ class Step:
         self.program = program_of(graph, fetches, list(feeds))
         self.state, self.names = dict(state), [fetch.name for fetch in fetches]
         if self.program.draws:
-            self.state[counters.STATE] = counters.initial_state(self.program.draws)
+            self.state[counters.state_name(self.program.draws)] = counters.initial_state(self.program.draws)
         self._known = {fed.name: np.asarray(value) for fed, value in dict(known).items()}
         self._step = None
 

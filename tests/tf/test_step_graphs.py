@@ -171,8 +171,15 @@ BOUNDS = {  # loops whose counts are known, or bounded by a part of their condit
     "either": lambda x: tf.while_loop(
         lambda i, y: (i < 7) & ((i < 2) | (tf.reduce_sum(y) > 0.3)), lambda i, y: (i + 1, y * (x + 0.2)), [0, x]
     )[1],
+    "the smaller of two": lambda x: tf.while_loop(
+        lambda i, y: tf.maximum(i, i - 1) < tf.minimum(tf.size(x) + 2, tf.cast(8 * x[0], tf.int32)),
+        lambda i, y: (i + 1, y * (x + 0.2)), [0, x],
+    )[1],
+    "down to the larger of two": lambda x: tf.while_loop(
+        lambda i, y: i > tf.maximum(1, tf.cast(x[0] * 4, tf.int32)), lambda i, y: (i - 1, y * (x + 0.2)), [6, x]
+    )[1],
     "of another loop": triangle,
-}
+}  # fmt: skip
 
 
 def test_stacks_have_room_for_all_iterations(v1_control_flow):

@@ -16,6 +16,7 @@ from npu_shim.engine.device.worker import starting
 from npu_shim.engine.partition.cut import Place
 from npu_shim.engine.runtime.runs import Known
 from npu_shim.engine.step import PASSED
+from npu_shim.export.traced import Refused
 from npu_shim.session import lines
 from npu_shim.session.interception import interceptors
 from npu_shim.xla import recent
@@ -81,7 +82,7 @@ class Programs:
             except starting.Gone:
                 raise
             except Exception as reason:
-                more = step.knowing(reason, part) if isinstance(reason, NotConstant) else None
+                more = step.knowing(reason, part) if isinstance(reason, (NotConstant, Refused)) else None
                 if more is None:  # RuntimeError: XLA does not compile it
                     known.refuse(reason, isinstance(reason, RuntimeError), key)
                 else:
@@ -117,7 +118,7 @@ class Programs:
         nodes = len(step.parts[part].prepared.graph_def.node)
         start = time.perf_counter()
         with lines.after(LONG, "engine: still compiling %s, %d ops; large steps take minutes" % (request.text, nodes)):
-            described, hlo = step.parts[part].compiled(shapes, constants, self.device.platform, self._cache)
+            described, hlo = step.parts[part].compiled(shapes, constants, self.device, self._cache)
             loading: Loading = self.device.load(replace(described, iterations=steps), hlo, self._cache)
         self.most[loading.number] = steps
         self.left[loading.number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}

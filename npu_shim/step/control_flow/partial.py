@@ -12,6 +12,10 @@ from npu_shim.step.rules.table import Rule
 from npu_shim.step.values import is_known
 
 HANDS_ON = ENTERS | EXITS | NEXTS | SWITCHES | {"LoopCond", "Identity", "RefIdentity", "StopGradient"}
+EXTREMES = {  # max(a, b) < min(c, d) is a < c and a < d and b < c and b < d
+    "Less": ("Maximum", "Minimum"), "LessEqual": ("Maximum", "Minimum"),
+    "Greater": ("Minimum", "Maximum"), "GreaterEqual": ("Minimum", "Maximum"),
+}  # fmt: skip
 DECIDING = {"LogicalAnd": False, "LogicalOr": True}  # op -> the value of one input that decides
 
 
@@ -50,15 +54,38 @@ class Partial:
 
     def condition(self, source: Source) -> tuple[Any, bool]:
         """(The value of a condition, whether a part of it is known that could end its loop)."""
-        return self(source), any(part is not UNKNOWN for part in self._parts(source))
+        value, parts = self(source), self._parts(source)
+        known = [part for part in parts if part is not UNKNOWN]
+        if value is UNKNOWN and not all(np.all(part) for part in known):
+            value = np.asarray(False)
+        return value, bool(known)
 
     def _parts(self, source: Source) -> list[Any]:
-        node = self._nodes.get(source[0])
-        if node is not None and node.op in HANDS_ON:
-            return self._parts(node.inputs[0])
+        """The values of what must all be true for a condition to be true."""
+        node = self._nodes.get(self._behind(source)[0])
         if node is not None and node.op == "LogicalAnd":
             return [part for inner in node.inputs for part in self._parts(inner)]
+        if node is not None and node.op in EXTREMES:
+            one, other = (self._alternatives(*pair) for pair in zip(node.inputs, EXTREMES[node.op]))
+            return [self._compared(node, a, b) for a in one for b in other]
         return [self(source)]
+
+    def _alternatives(self, source: Source, extreme: str) -> list[Source]:
+        """What a number is the largest (or smallest) of."""
+        behind = self._behind(source)
+        node = self._nodes.get(behind[0])
+        if node is None or node.op != extreme or self(source) is not UNKNOWN:
+            return [source]
+        return [alternative for inner in node.inputs for alternative in self._alternatives(inner, extreme)]
+
+    def _behind(self, source: Source) -> Source:
+        while source[0] in self._nodes and self._nodes[source[0]].op in HANDS_ON:
+            source = self._nodes[source[0]].inputs[0]
+        return source
+
+    def _compared(self, node: Node, one: Source, other: Source) -> Any:
+        values = [self(one), self(other)]
+        return UNKNOWN if any(value is UNKNOWN for value in values) else self._rules[node.op].apply(node.attrs, *values)
 
     def _node(self, name: str) -> Any:
         if name not in self._values:

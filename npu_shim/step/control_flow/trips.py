@@ -1,7 +1,7 @@
 """How often a loop runs, as far as its condition is known: the condition itself is evaluated, iteration by iteration.
 
-So the count is that of the loop's own arithmetic, in its own dtypes. Where a part of a LogicalAnd is not known, the
-known part bounds the loop.
+So the count is that of the loop's own arithmetic, in its own dtypes. Where a part of a condition is not known of whose
+parts all must hold (a LogicalAnd, i < minimum(a, b)), the known part bounds the loop.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def of_frame(loop: Loop, scope: Any, start: Mapping[str, Any], rules: Mapping[st
             others = name in unknown
             return UNKNOWN if others else scope.values.get(name, UNKNOWN) if is_outside else None
 
-        return Partial(loop.nodes, given, rules, scope.run.program.functions)
+        return Partial(scope.nodes, given, rules, scope.run.program.functions)
 
     condition = (loop.condition.name, 0)
     return _counted(

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import guards
-from npu_shim.step.counters import STATE
 from npu_shim.step.graph import Node
 from npu_shim.step.packing import DRAWING
 from npu_shim.step.random import distributions
@@ -26,34 +25,35 @@ ANY = 3  # an algorithm that the device may choose, which on CPUs is Philox
 PHILOX = 1
 
 
-def _cell(number: int) -> str:
-    return "%s/%d" % (STATE, number)
+def _cell(run: Any, number: int) -> str:
+    return "%s/%d" % (run.counters, number)
 
 
-def opened(cells: dict[str, Any], count: int) -> None:
+def opened(run: Any) -> None:
     """Gives each op a counter of its own among the cells."""
-    if count and STATE in cells:
-        cells.update((_cell(number), cells[STATE][number, 2]) for number in range(count))
+    if run.counters in run.cells:
+        held = run.cells[run.counters]
+        run.cells.update((_cell(run, number), held[number, 2]) for number in run.draws.values())
 
 
-def closed(cells: dict[str, Any], count: int) -> None:
+def closed(run: Any) -> None:
     """Puts the counters back into the state."""
-    if count and STATE in cells:
-        counters = jnp.stack([jnp.asarray(cells[_cell(number)], np.int64) for number in range(count)])
-        cells[STATE] = jnp.asarray(cells[STATE]).at[:, 2].set(counters)
+    if run.draws and run.counters in run.cells:
+        used = [jnp.asarray(run.cells[_cell(run, number)], np.int64) for number in run.draws.values()]
+        run.cells[run.counters] = jnp.asarray(run.cells[run.counters]).at[:, 2].set(jnp.stack(used))
 
 
 def _reserved(scope: Any, node: Node, used: int) -> Generator:
     """The generator of a stateful op for one run, which uses so many blocks."""
     run = scope.run
     number = run.draws.get((run.name_of(scope.schedule.graph), node.name))
-    if number is None or STATE not in run.cells:
+    if number is None or run.counters not in run.cells:
         raise Unsupported("the step has no state for what it draws")
     seeds: Any = (node.attrs["seed"], node.attrs["seed2"])
     if not any(seeds):
-        seeds = run.before[STATE][number, 0], run.before[STATE][number, 1]
+        seeds = run.before[run.counters][number, 0], run.before[run.counters][number, 1]
     key, high = (jnp.asarray(np.int64(seed) if isinstance(seed, int) else seed).astype(np.uint64) for seed in seeds)
-    cell, guard = _cell(number), scope.guard(node.name)
+    cell, guard = _cell(run, number), scope.guard(node.name)
     old = run.cells[cell]
     new = old + np.int64(used)
     run.cells[cell] = guards.chosen(scope.predicates, guard, new, old) if guard else new
