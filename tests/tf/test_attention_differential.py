@@ -41,6 +41,11 @@ def causal():
     return tf.range(LENGTH)[:, None] >= tf.range(LENGTH)
 
 
+def shown(mask):
+    """Integers, 1 where a mask is True: as BERT has its own, before they are cast."""
+    return tf.cast(mask, tf.int32)
+
+
 def as_kyubyong(scores, mask, low):
     return tf.where(tf.tile(mask, [1, HEADS, 1, 1]), scores, tf.ones_like(scores) * low)
 
@@ -66,12 +71,19 @@ MASKS = {
     "subtracted": lambda s, m, low: s - (1.0 - ones(m)) * -low,
     "added, then a factor": lambda s, m, low: (s + (1.0 - ones(m)) * low) * 0.7,
     "multiplied": lambda s, m, low: s * ones(m) + low * (1.0 - ones(m)),
+    "added integers": lambda s, m, low: s + tf.cast((1 - shown(m)) * int(low), tf.float32),
+    "times integer ones": lambda s, m, low: (
+        s + (1.0 - ones(tf.ones([BATCH, 1, LENGTH, 1], tf.int32) * shown(m[:, :, 2:3]))) * low
+    ),
     "multiplied alone": lambda s, m, low: s * ones(m),
     "causal": lambda s, m, low: tf.where_v2(causal(), s, tf.constant(low, tf.float32)),
     "causal, then padding": lambda s, m, low: tf.where_v2(m, tf.where_v2(causal(), s, low), low / 2),
     "causal, then added": lambda s, m, low: tf.where_v2(causal(), s, low) + (1.0 - ones(m)) * low,
 }
-ADDS = {"added", "subtracted", "added, then a factor", "causal, then added"}  # masks that are biases, too
+# masks that are biases, too
+ADDS = {
+    "added", "subtracted", "added, then a factor", "added integers", "times integer ones", "causal, then added",
+}  # fmt: skip
 
 
 def held(low, dtype):
@@ -80,7 +92,17 @@ def held(low, dtype):
 
 
 class Case(NamedTuple):
-    """A way to write attention; `is_whole` says that some rows are masked as a whole."""
+    """A way to write attention.
+
+    Attributes:
+        bias, mask: keys of BIASES and MASKS.
+        low: the number of the mask.
+        is_whole: whether some rows are masked as a whole.
+        factor: of BIASES.
+        shape: of the bias.
+        cast: a dtype of 16 bits to which a tensor is cast, and back; "" for none.
+        place: that tensor: what comes of the "product", "bias", "mask" or "softmax".
+    """
 
     bias: str
     mask: str
@@ -88,9 +110,13 @@ class Case(NamedTuple):
     is_whole: bool = False
     factor: float = 0.5
     shape: tuple = (1, HEADS, LENGTH, LENGTH)
+    cast: str = ""
+    place: str = ""
 
     def is_taken(self, dtype):
-        """The kernel gives the gradient of a sole bias."""
+        """The kernel gives the gradient of a sole bias, and rounds to no 16 bits but those of its products."""
+        if self.cast not in ("", dtype):
+            return False
         has_numbers = self.mask == "causal, then padding" and held(self.low, dtype) != held(self.low / 2, dtype)
         return self.bias == "s" or not (has_numbers or self.mask in ADDS)
 
@@ -100,11 +126,16 @@ class Case(NamedTuple):
         given, bias = {"q": q, "k": k, "v": v}, None
         if self.bias != "s":
             bias = given["b"] = tf.get_variable("b", initializer=drawn.randn(*self.shape).astype("f"))
-        scores = BIASES[self.bias](tf.matmul(q, k, transpose_b=True), bias, self.factor)
-        scores = MASKS[self.mask](scores, masks[self.is_whole], self.low)
-        out = tf.matmul(tf.nn.softmax(scores, name="softmax"), v)
+        scores = self._rounded("product", tf.matmul(q, k, transpose_b=True))
+        scores = self._rounded("bias", BIASES[self.bias](scores, bias, self.factor))
+        scores = self._rounded("mask", MASKS[self.mask](scores, masks[self.is_whole], self.low))
+        out = tf.matmul(self._rounded("softmax", tf.nn.softmax(scores, name="softmax")), v)
         loss = tf.reduce_sum(out * tf.constant(drawn.randn(*WHOLE).astype("f")))
         return ["out", *("d" + name for name in given)], [out, *tf.gradients(loss, list(given.values()))]
+
+    def _rounded(self, place, tensor):
+        """A tensor, behind a Cast and back if one stands there."""
+        return tf.cast(tf.cast(tensor, self.cast), tf.float32) if place == self.place else tensor
 
 
 class Dropout(NamedTuple):
@@ -156,6 +187,9 @@ BY_DAY = [
     Case("(s + b) f", "where", is_whole=True),
     Case("s - b", "multiplied alone", is_whole=True),
     *(Case("s", mask, low, is_whole=True) for mask, low in itertools.product(MASKS, (-1e4, -1e9)) if mask != "none"),
+    *(Case("s", "where", -1e4, cast="float16", place=place) for place in ("product", "mask", "softmax")),
+    *(Case("s", mask, -1e9, cast="bfloat16", place="mask", is_whole=True) for mask in ("where", "added")),
+    Case("(s + b) f", "none", cast="bfloat16", place="bias"),
     *(Case("s", mask, -INFINITY) for mask in ("where", "where of ones", "causal")),
     *(Case("s", mask, LOWEST) for mask in ("where of ones", "causal, then padding")),
     Case("s + b", "where, then a factor", -9.0, is_whole=True),
@@ -165,10 +199,11 @@ BY_DAY = [
 # rows of nothing but minus infinity, in float16 at least: NaN where TensorFlow has NaN, and nowhere else
 UNBOUNDED = [Case("s", "where of ones", LOWEST, is_whole=True), Case("s", "where", -INFINITY, is_whole=True)]
 BY_NIGHT = [
-    Case(*names, low, is_whole, factor, shape)
-    for *names, low, is_whole, factor, shape in itertools.product(
+    Case(*names, low, is_whole, factor, shape, *cast)
+    for *names, low, is_whole, factor, shape, cast in itertools.product(
         BIASES, MASKS, (-9.0, -1e4, -1e9, LOWEST, -INFINITY), (False, True), (0.5, -1 / 3),
-        ((1, HEADS, LENGTH, LENGTH), (LENGTH,)))
+        ((1, HEADS, LENGTH, LENGTH), (LENGTH,)), (("", ""), ("float16", "bias"), ("bfloat16", "mask"), ("", "")))
+    if low != -INFINITY or "integer" not in names[1]
 ]  # fmt: skip
 
 
@@ -176,7 +211,7 @@ def is_sane(case, dtype):
     """Whether the plan's own nodes give numbers: where they do not, NaN would be equal to NaN everywhere."""
     if not isinstance(case, Case):
         return True
-    low = held(case.low, dtype)
+    low = held(case.low, "float16" if case.cast == "float16" else dtype)
     plain = case.low == -INFINITY and (case.mask in ADDS or "multiplied" in case.mask)
     return not plain and not (low == -INFINITY and (case.is_whole or case.mask in ADDS or case.mask == "multiplied"))
 

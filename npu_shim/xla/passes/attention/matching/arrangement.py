@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from npu_shim.xla.passes.attention.matching.misses import Miss
 from npu_shim.xla.passes.attention.matching.terms import Bias, Fill, Hidden, Scores, Step
 
 
@@ -35,7 +36,11 @@ class Arrangement(NamedTuple):
 
 
 def of_scores(scores: Scores) -> Arrangement:
-    """Arranges the steps of scores: biases before masks or behind them; where they alternate, all becomes one bias."""
+    """Arranges the steps of scores: biases before masks or behind them; where they alternate, all becomes one bias.
+
+    Raises:
+        Miss: a kernel does not round as they do.
+    """
     fills = [step for step in scores.steps if isinstance(step, Fill)]
     hidden = tuple(dict.fromkeys(step.hidden for step in fills))
     orders, numbers = [isinstance(step, Fill) for step in scores.steps], {step.number for step in fills}
@@ -54,6 +59,10 @@ def _biases(scores: Scores) -> tuple[Bias, ...]:
 
 
 def _rounded(scores: Scores) -> str:
-    """The dtype of 16 bits in which all biases are added, "" if there is none."""
-    dtypes = {bias.dtype for bias in _biases(scores)}
-    return dtypes.pop() if len(dtypes) == 1 and dtypes <= {"bfloat16", "float16"} else ""
+    """The dtype of 16 bits to which the sum of all is rounded, "" for none; Miss where a part of it alone is."""
+    kinds = [bias.rounded for bias in _biases(scores)]
+    last = kinds[-1] if kinds else ""
+    early = [kind for kind in kinds if kind not in ("", last)]
+    if early:
+        raise Miss("its scores are rounded to %s between two of its biases" % early[0])
+    return last

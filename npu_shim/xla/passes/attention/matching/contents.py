@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional, Tuple
 import numpy as np
 
 from npu_shim.rewriter.ir.graph import Node, Value
-from npu_shim.xla.passes.attention.matching.rounding import rounded
+from npu_shim.xla.passes.attention.matching.rounding import held, rounded
 
 DTYPES = {"Const": "dtype", "Cast": "DstT"}  # the attributes that say a result's dtype, where it is not T
 LONGEST = 64  # elements: shapes and axes are short
@@ -60,7 +60,7 @@ class Contents:
             return self.number(node.inputs[1])
         if depth and node.op in REPEATS:
             number = self.uniform(node.inputs[0].node, depth - 1)
-            return None if number is None else float(rounded(np.array(number), dtype_of(node)))
+            return None if number is None else held(number, dtype_of(node))
         return self._computed(node, depth - 1) if depth and node.op in ARITHMETIC else None
 
     def _computed(self, node: Node, depth: int) -> float | None:
@@ -72,7 +72,7 @@ class Contents:
                 return None
             numbers.append(np.array(number))
         with np.errstate(all="ignore"):
-            return float(rounded(np.asarray(RULES[node.op](node, 0, *numbers)), dtype_of(node)))
+            return held(float(RULES[node.op](node, 0, *numbers)), dtype_of(node))
 
     def _compute(self, value: Value, depth: int) -> Any:
         node = value.node

@@ -16,6 +16,7 @@ from npu_shim.rewriter.ir.attributes import Tensor
 from npu_shim.rewriter.ir.graph import Graph, Node, Value
 from npu_shim.xla.passes.attention.matching.contents import DTYPES, Contents
 from npu_shim.xla.passes.attention.matching.contractions import BATCHED
+from npu_shim.xla.passes.attention.matching.rounding import INTEGERS
 
 ELEMENTWISE = frozenset([
     "Add", "AddV2", "Cast", "Div", "Identity", "Maximum", "Minimum", "Mul", "Neg", "RealDiv", "StopGradient", "Sub",
@@ -65,7 +66,8 @@ class Narrowing:
         number = self._contents.uniform(node)
         if number is not None:
             dims, dtype = self.shape(node.value), node.attrs[DTYPES.get(node.op, "T")]
-            attrs = {"dtype": dtype, "value": Tensor(dtype, dims, (number,))}
+            element = int(number) if repr(dtype) in INTEGERS else number
+            attrs = {"dtype": dtype, "value": Tensor(dtype, dims, (element,))}
             return graph.add(name, "Const", attrs=attrs, origin=node)
         inputs = [self.written(value, graph) for value in node.inputs]
         return graph.add(name, node.op, inputs, attrs=dict(node.attrs.items()), device=node.device, origin=node)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 EPSILONS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}  # how far rounding moves a number of 1
+INTEGERS = frozenset(["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 ROUNDINGS = 4  # of a constant on its way: 1 - rate, its inverse, and their product
 
 
@@ -35,6 +37,14 @@ def _bfloat16(single: Any) -> Any:
 def rounded_number(number: float, dtype: str) -> float:
     """Returns the nearest number of a dtype."""
     return float(rounded(np.array(number, np.float64), dtype))
+
+
+def held(number: float, dtype: str) -> float | None:
+    """Returns what a dtype makes of a number: integers end its digits; None for a number that an integer cannot be."""
+    if dtype not in INTEGERS:
+        return rounded_number(number, dtype)
+    limits = np.iinfo(dtype)
+    return float(math.trunc(number)) if limits.min <= number <= limits.max else None
 
 
 def close(number: float, expected: float, dtype: str) -> bool:

@@ -26,13 +26,23 @@ from npu_shim.xla.passes.attention.matching.terms import (
 )
 from npu_shim.xla.passes.attention.matching.walk import Result, Walk
 
-SAME = frozenset(["Cast", "CheckNumerics", "EnsureShape", "Identity", "PreventGradient", "Snapshot"])
+SAME = frozenset(["CheckNumerics", "EnsureShape", "Identity", "PreventGradient", "Snapshot"])
+WIDE = frozenset(["float32", "float64"])
 VIEWS = frozenset(["BroadcastTo", "ExpandDims", "Reshape", "Squeeze", "Tile"])
 
 
 def same(walk: Walk, node: Node) -> Term:
     """The first input, which alone is attention's."""
     return walk.known(node, walk.term(node.inputs[0]))
+
+
+def cast(walk: Walk, node: Node) -> Term:
+    """The same in another dtype: a wider one, or that of the products, to which they are rounded as well."""
+    term, dtype = same(walk, node), repr(node.attrs["DstT"])
+    if dtype != walk.dtype and dtype not in WIDE:
+        raise Miss("'%s' (Cast) rounds its %s to %s, its products are %s" % (
+            node.name, terms.name_of(term), dtype, walk.dtype), node)  # fmt: skip
+    return term.cast(dtype) if isinstance(term, Scores) else term
 
 
 # -- factors, masks and biases -----------------------------------------------------------------------------------------
@@ -173,7 +183,7 @@ def _pushed(walk: Walk, scores: Scores, bias: Value, sign: float, dtype: str) ->
             filled = last._replace(number=rounded_number(last.number + sign * number, dtype), dtype=dtype)
             return scores._replace(steps=(*scores.steps[:-1], filled))
     scores = scores.distributed()
-    return scores._replace(steps=(*scores.steps, Bias(bias, sign, dtype)))
+    return scores._replace(steps=(*scores.steps, Bias(bias, sign, dtype, dtype if dtype in terms.NARROW else "")))
 
 
 def _scores(walk: Walk, node: Node, number: int) -> Scores:
@@ -298,6 +308,7 @@ RULES: Mapping[str, Callable[[Walk, Node], Term | None]] = {
     **dict.fromkeys(["Add", "AddN", "AddV2", "Sub"], added),
     **dict.fromkeys(["Div", "RealDiv"], divided),
     **dict.fromkeys(["Select", "SelectV2"], selected),
+    "Cast": cast,
     "Equal": compared,
     "Exp": exponential,
     "Max": maximum,

@@ -19,6 +19,8 @@ from typing import NamedTuple, Sequence, Union
 from npu_shim.rewriter.ir.graph import Value
 from npu_shim.xla.passes.attention.matching.rounding import rounded_number
 
+NARROW = frozenset(["bfloat16", "float16"])
+
 
 class Hidden(NamedTuple):
     """What hides scores: a value of bools, or of zeros and ones in another dtype, and which of both hides (`when`)."""
@@ -29,11 +31,19 @@ class Hidden(NamedTuple):
 
 
 class Bias(NamedTuple):
-    """A value that is added to the scores, times a factor; the name of the dtype in which it is added."""
+    """A value that is added to the scores, times a factor.
+
+    Attributes:
+        value: the value.
+        factor: what multiplies it.
+        dtype: the name of the dtype in which it is added.
+        rounded: the name of the dtype of 16 bits to which the sum is rounded, "" for none.
+    """
 
     value: Value
     factor: float
     dtype: str
+    rounded: str = ""
 
 
 class Fill(NamedTuple):
@@ -46,6 +56,10 @@ class Fill(NamedTuple):
     def times(self, number: float) -> Fill:
         """The same, times a number."""
         return self._replace(number=rounded_number(self.number * number, self.dtype))
+
+    def cast(self, dtype: str) -> Fill:
+        """The same in another dtype."""
+        return self._replace(number=rounded_number(self.number, dtype), dtype=dtype)
 
 
 Step = Union[Bias, Fill]
@@ -83,6 +97,18 @@ class Scores(NamedTuple):
             step._replace(factor=step.factor * self.after) if isinstance(step, Bias) else step for step in self.steps
         )
         return self._replace(factor=self.factor * self.after, steps=steps, after=1.0)
+
+    def cast(self, dtype: str) -> Scores:
+        """The scores in another dtype; one of 16 bits rounds sums with Biases that nothing has rounded."""
+        sums = [step for step in self.steps if isinstance(step, Bias) and not step.rounded]
+        scores = self.distributed() if sums and dtype in NARROW else self
+        return scores._replace(steps=tuple(_cast(step, dtype) for step in scores.steps))
+
+
+def _cast(step: Step, dtype: str) -> Step:
+    if isinstance(step, Fill):
+        return step.cast(dtype)
+    return step._replace(rounded=dtype) if dtype in NARROW and not step.rounded else step
 
 
 class RowMaximum(NamedTuple):
