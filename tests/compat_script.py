@@ -534,6 +534,100 @@ def keras_takes_what_keras_2_3_took():
 
 
 @check
+def keras_has_names_of_the_package():
+    if ON_1:
+        return
+    import keras
+    from keras import backend as K
+    from keras.legacy import interfaces
+    from keras.wrappers.scikit_learn import KerasClassifier
+
+    def make(units=2):
+        model = keras.models.Sequential([keras.layers.Dense(units, input_dim=2, activation="softmax")])
+        model.compile("sgd", "categorical_crossentropy", metrics=["accuracy"])
+        return model
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.keras.backend.set_session(session)
+        plain = tf.Variable(3.0)  # which no layer has made
+        assert K.get_session().run(plain) == 3
+        zeros = K.zeros((2, 3))
+        assert K.get_variable_shape(zeros) == (2, 3) and K.int_shape(K.slice(zeros, [0, 0], [1, 2])) == (1, 2)
+        assert K.is_tensor(zeros) and not K.is_tensor(1.0) and K.normalize_data_format(None) == "channels_last"
+        K.set_image_dim_ordering("th")
+        assert (K.image_data_format(), K.image_dim_ordering()) == ("channels_first", "th")
+        K.set_image_dim_ordering("tf")
+        try:
+            K.set_image_dim_ordering("channels_last")
+        except ValueError as reason:
+            assert "takes 'tf' or 'th', not 'channels_last'" in str(reason), reason
+        else:
+            raise AssertionError("no such ordering")
+
+        class Mine:
+            @interfaces.legacy_dense_support
+            def __init__(self, units, use_bias=True):
+                self.given = units, use_bias
+
+        assert Mine(output_dim=3, bias=False).given == (3, False)
+        x, labels = np.eye(2), [4, 9]
+        classifier = KerasClassifier(make, epochs=40, verbose=0)
+        classifier.fit(x, labels)
+        assert set(classifier.predict(x)) <= {4, 9} and classifier.predict_proba(x).shape == (2, 2)
+        assert classifier.score(x, labels) in (0.0, 0.5, 1.0) and classifier.model.targets[0].shape.ndims == 2
+        assert classifier.get_params()["epochs"] == 40
+        try:
+            classifier.set_params(epoch=2)
+        except ValueError as reason:
+            assert "epoch is not a legal parameter (did you mean 'epochs'?)" in str(reason), reason
+        else:
+            raise AssertionError("no such parameter")
+        x = keras.layers.Input((2,))
+        model = keras.models.Model(x, keras.layers.Dense(1)(x))
+        model.history_of_mine = []
+        model.add_loss(K.mean(model.outputs[0]))
+        assert model.history_of_mine == [] and len(model.losses) == 1
+        assert __import__("keras.layers", fromlist=["no_name"]).Dense is keras.layers.Dense
+
+
+@check
+def means_of_masked_losses_count_what_is_masked():
+    layers = tf.keras.layers
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.keras.backend.set_session(session)
+        model = tf.keras.models.Sequential([layers.Masking(input_shape=(4, 1)), layers.LSTM(1, return_sequences=True)])
+        model.compile("sgd", "mse")
+        x = np.ones((2, 4, 1))
+        x[0, 1:] = 0  # 5 of 8 steps are left
+        loss = model.evaluate(x, np.zeros((2, 4, 1)), verbose=0)
+        squares = model.predict(x)[x > 0] ** 2
+        assert abs(loss - squares.sum() / 8) < 1e-5 * loss, (loss, squares)
+
+
+@check
+def a_function_without_results_gives_its_op():
+    with tf.Graph().as_default(), tf.Session() as session:
+        v = tf.get_variable("v", [], initializer=tf.ones_initializer(), use_resource=True)
+
+        @tf.function
+        def step(by):
+            v.assign_add(by)
+
+        @tf.function
+        def nothing_and_more(by):
+            step(by)
+            return None, by
+
+        ops = [step(2.0), step(tf.constant(3.0))]
+        assert [op.type for op in ops] == ["StatefulPartitionedCall"] * 2, ops
+        nothing, tensor = nothing_and_more(tf.constant(5.0))
+        assert nothing is None
+        session.run(tf.global_variables_initializer())
+        session.run(ops)
+        assert session.run([v, tensor])[0] in (6.0, 11.0)
+
+
+@check
 def one_keras_shares_layers_and_the_session():
     from tensorflow.python.keras import backend as K
     from tensorflow.python.keras.layers import BatchNormalization, Dense

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import os
 import sys
 import types
@@ -32,6 +33,15 @@ def by_script() -> bool:
     while frame is not None and _ours(frame.f_code.co_filename):
         frame = frame.f_back
     return frame is not None and is_script(frame)
+
+
+def imports_by_call() -> bool:
+    """Whether a call of `__import__` tries what runs now for its `fromlist`; Python goes on where that is no module."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "_handle_fromlist":
+        frame = frame.f_back
+    script = None if frame is None else frame.f_back
+    return script is not None and dis.opname[script.f_code.co_code[script.f_lasti]] != "IMPORT_NAME"
 
 
 def _ours(file: str) -> bool:

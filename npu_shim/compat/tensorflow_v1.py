@@ -48,6 +48,7 @@ def install() -> None:
         casts,
         dimensions,
         feature_columns,
+        function_results,
         inferred,
         kernel_labels,
         members,
@@ -69,6 +70,7 @@ def install() -> None:
     kernel_labels.install()
     arrays.install()
     casts.install()
+    function_results.install()
     members.install()
     feature_columns.install()
     arguments.install(v1, arguments.TENSORFLOW)

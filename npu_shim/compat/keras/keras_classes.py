@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator, Mapping
 
 from npu_shim.compat import callers
 from npu_shim.compat.behaviour import arguments
-from npu_shim.compat.keras import callback_logs, keras_1
+from npu_shim.compat.keras import callback_logs, keras_1, real_keras
 from npu_shim.rewriter import tf_internals
 
 LOG = logging.getLogger("npu_shim")
@@ -268,21 +268,93 @@ def to_snake_case(name: str) -> str:
     return "private" + words if words.startswith("_") else words
 
 
-def _let_scalars_pass(losses_utils: Any) -> None:
-    """Lets a model's output be a scalar, as that of a model that computes its own loss; 1.15 accepted it unchanged."""
+def _backend(backend: Any) -> None:
+    """Lets sessions of scripts that import `keras` initialize all variables of the graph, not those of layers alone."""
+    original = backend._initialize_variables
+
+    @functools.wraps(original)
+    def _initialize_variables(session: Any) -> None:
+        original(session)
+        if real_keras.face_is_used():
+            _initialize_plain_variables(session)
+
+    backend._initialize_variables = _initialize_variables
+
+
+def _initialize_plain_variables(session: Any) -> None:
+    import tensorflow.compat.v1 as tf
+
+    new = [one for one in tf.global_variables() if not getattr(one, "_keras_initialized", False)]
+    if not new:
+        return
+    done = session.run([tf.is_variable_initialized(one) for one in new])
+    for one in new:
+        one._keras_initialized = True
+    rest = [one for one, is_done in zip(new, done) if not is_done]
+    if rest:
+        session.run(tf.variables_initializer(rest))
+
+
+def _losses_of_graphs(losses_utils: Any) -> None:
+    """Lets a model's output be a scalar, and means over masked losses count what is masked, both as in 1.15."""
     original = losses_utils.squeeze_or_expand_dimensions
 
     @functools.wraps(original)
     def squeeze_or_expand_dimensions(y_pred: Any, y_true: Any = None, sample_weight: Any = None) -> Any:
         if y_true is not None and sample_weight is None and y_pred.shape.ndims == 0:
-            return y_pred, y_true
+            return y_pred, y_true  # of a model that computes its own loss
         return original(y_pred, y_true, sample_weight)
 
     losses_utils.squeeze_or_expand_dimensions = squeeze_or_expand_dimensions
+    # today they divide by what a mask leaves: 1.18 for .83 where it leaves 28 of 40
+    losses_utils.apply_valid_mask = lambda losses, sw, mask, reduction: losses_utils.apply_mask(losses, sw, mask)
+    losses_utils.get_mask = lambda y_p: None  # a mask of predictions is for `compile`, which has it from its model
+
+
+def _training_of_graphs(training_v1: Any) -> None:
+    """Gives models `targets`, as the package keras has them; tensors that are added to `metrics_tensors` got lost."""
+    keras_1.rename_of_methods(training_v1)
+    training_v1.Model.targets = property(lambda self: self._targets)
+    training_v1.Model.metrics_tensors = property(_refused_metrics)
+    training_v1.Model.uses_learning_phase = property(
+        lambda self: any(layer._expects_training_arg for layer in self._flatten_layers(include_self=False))
+    )
+
+
+def _refused_metrics(model: Any) -> Any:
+    text = "%s.metrics_tensors is not here: use add_metric(tensor, name=...) before compile"
+    raise AttributeError(callers.message(text % type(model).__name__))
+
+
+def _functional(functional: Any) -> None:
+    """Lets a model with lists of the script's own take losses: what it tracks beside layers has no hash."""
+    keras_1.rename_of_functional(functional)
+    insert = functional.Functional._insert_layers
+
+    @functools.wraps(insert)
+    def method(self: Any, *args: Any, **kwargs: Any) -> None:
+        tracked = self._self_tracked_trackables
+        before, layers = list(tracked), [one for one in tracked if _has_hash(one)]
+        tracked[:] = layers
+        try:
+            insert(self, *args, **kwargs)
+        finally:
+            tracked[:] = [*before, *tracked[len(layers) :]]
+
+    functional.Functional._insert_layers = method
+
+
+def _has_hash(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 # module of Keras, as in names.json -> what is done to it once it is loaded
 PATCHES: Mapping[str, Callable[[Any], None]] = {
+    "src.backend": _backend,
     "src.callbacks": callback_logs.install,
     "src.engine.base_layer": _layer,
     "src.engine.base_layer_v1": _layer_of_graphs,
@@ -294,13 +366,13 @@ PATCHES: Mapping[str, Callable[[Any], None]] = {
     "src.optimizers.optimizer_v1": _optimizers_of_graphs,
     "src.preprocessing.image": _affine_transform,
     "src.utils.generic_utils": _snake_case,
-    "src.utils.losses_utils": _let_scalars_pass,
+    "src.utils.losses_utils": _losses_of_graphs,
     "api.layers": _layers,
     "api.losses": lambda losses: arguments.install(losses, arguments.LOSSES),
     "api.preprocessing.image": _affine_transform,
     "api.preprocessing.text": lambda text: arguments.install(text, arguments.TEXT),
     **{root + ".applications." + name: _preprocessing for root in ("src", "api") for name in APPLICATIONS},
     "src.engine.training": keras_1.rename_of_models,
-    "src.engine.training_v1": keras_1.rename_of_methods,
-    "src.engine.functional": keras_1.rename_of_functional,
+    "src.engine.training_v1": _training_of_graphs,
+    "src.engine.functional": _functional,
 }

@@ -48,7 +48,8 @@ _PARTS = {
     "preprocessing": ("image", "sequence", "text"),
 }
 
-_LOST_MODULES = ("mixed_precision.experimental",)  # modules of tf.keras that are gone
+# modules of tf.keras that are gone
+_LOST_MODULES = ("mixed_precision.experimental", "wrappers", "wrappers.scikit_learn")
 
 # what TensorFlow's lazy loaders import `keras` for, each when it is first asked
 _LAZY = ("tf.keras.layers", "tf.layers.Dense", "tf.nn.rnn_cell.RNNCell", "tf.compat.v2.keras.layers")
@@ -260,6 +261,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if inner is None or (fullname.split(".")[0] == "keras" and self._scripts_own(fullname)):
             return None
         if inner and not sources(inner):
+            if callers.imports_by_call():
+                return None  # whose names are tried only
             above, _, last = fullname.rpartition(".")
             raise ImportError(callers.message(_without(importlib.import_module(above), last)), name=fullname)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)

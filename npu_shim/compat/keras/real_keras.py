@@ -100,11 +100,18 @@ def tell_of_face() -> None:
     LOG.warning(
         "%s",
         callers.message(
-            "keras is tf.keras here, with its numbers: an optimizer given by name has its learning rate (adadelta "
-            "0.001, not 1.0), and BatchNormalization, UpSampling2D, hinge, weighted losses, ImageDataGenerator differ. "
-            "Keras %s itself, on TensorFlow 2.15: %s" % (EXTRA_VERSION, extras.pip_install("keras1"))
+            "keras is tf.keras here, with its numbers: an optimizer given by name has the learning rate 0.001 "
+            "(adadelta has 1.0 in Keras %s, adagrad 0.01, adamax and nadam 0.002), LSTM and GRU have "
+            "hard_sigmoid (sigmoid), and BatchNormalization, UpSampling2D, hinge, weighted losses, "
+            "ImageDataGenerator and names of layers differ. "
+            "Keras %s itself, on TensorFlow 2.15: %s" % (EXTRA_VERSION, EXTRA_VERSION, extras.pip_install("keras1"))
         ),
     )
+
+
+def face_is_used() -> bool:
+    """Whether a script has taken something from `keras` where that is tf.keras by another name."""
+    return tell_of_face.cache_info().currsize > 0
 
 
 def describe() -> str:
