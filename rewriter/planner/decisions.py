@@ -38,6 +38,7 @@ class Reason(enum.Enum):
     SCOPE = "kept by scope (_keep_dtype)"
     UNSCALES = "takes a loss scale out of gradients, which may be too small for float16 without it"
     BEYOND = "carries a constant beyond the low dtype to where its size counts, or computes with it there"
+    BOUND = "a bound that low precision makes 0 or 1, at which what reads it divides by zero or has no logarithm"
     SOURCE = "a source: variables, constants, feeds and readers keep their dtype"
     FED = "fed from outside"
     REFERENCE = "reads or writes a reference variable"

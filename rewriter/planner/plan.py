@@ -101,7 +101,7 @@ def _by_producers(
 
 
 # the reasons for which a node keeps its dtypes unless a user asks for others
-OVERRIDDEN = (None, Reason.SCOPE, Reason.LOOP_DECIDES, Reason.UNSCALES, Reason.BEYOND)
+OVERRIDDEN = (None, Reason.SCOPE, Reason.LOOP_DECIDES, Reason.UNSCALES, Reason.BEYOND, Reason.BOUND)
 # the rules that an op table may ask for, see `op_table.OpTable.rule`
 RULES: Mapping[str, Callable[..., Plan]] = {"producers": _by_producers, "neighbours": by_neighbours}
 

@@ -12,6 +12,7 @@ from ..graph.ties import COMPARES, Tie, find_ties, limits, readers
 from ..tables.dtypes import FLOAT32, FLOATS
 from ..tables.op_table import OpTable
 from ..tables.policy import Action, PrecisionPolicy
+from .bounds import bounded_nodes
 from .carried import carriers
 from .casts import Narrowed
 from .conditions import deciding
@@ -65,6 +66,9 @@ class State:
         if policy.gray in (Action.FOLLOW, Action.LOWER):
             self.pins = {**dict.fromkeys(unscaling_nodes(view, facts), Reason.UNSCALES), **self.pins}
             self.pins = {**dict.fromkeys(carriers(view, facts, table, policy.low), Reason.BEYOND), **self.pins}
+        if policy.gray is Action.FOLLOW:
+            bounded = bounded_nodes(view, facts, policy.low, self.consumers)
+            self.pins = {**dict.fromkeys(bounded, Reason.BOUND), **self.pins}
         self.narrowed: Dict[int, Narrowed] = {}  # node -> what its inputs are rounded to
         self.left: Left = {}  # nodes that stay as they are against a request for their type
         self.round = 0

@@ -266,3 +266,49 @@ def test_what_is_large_or_fed_is_cast():
 def test_an_expression_that_float16_cannot_hold_is_named_too():
     [warning] = warnings(lambda y: y * tf.raw_ops.RealDiv(x=tf.constant(1.0), y=tf.constant(1e-9), name="c"))
     assert "'c' has 1e+09, which becomes infinity" in warning
+
+
+def odds(p):
+    return tf.log(p / (1.0 - p))  # as Keras 2.2 makes logits of probabilities
+
+
+# mode, what is made of probabilities, whether their clip stays float32
+BOUNDS = {
+    "a logarithm": ("allow_mix_precision", lambda p: tf.log(1.0 - tf.minimum(p, 1.0 - 1e-7)), True),
+    "a divisor": ("allow_mix_precision", lambda p: odds(tf.clip_by_value(p, 1e-7, 1.0 - tf.constant(1e-7))), True),
+    "a bound of zero": ("allow_mix_precision", lambda p: 1.0 / tf.transpose(tf.maximum(p, 1e-12)), True),
+    "bfloat16's one": ("allow_mix_precision_bf16", lambda p: odds(tf.minimum(p, 0.999)), True),
+    "float16 has it": ("allow_mix_precision", lambda p: odds(tf.minimum(p, 0.999)), False),
+    "one itself": ("allow_mix_precision", lambda p: odds(tf.minimum(p, 1.0)), False),
+    "no pole": ("allow_mix_precision", lambda p: tf.square(1.0 - tf.minimum(p, 1.0 - 1e-7)), False),
+    "a dividend": ("allow_mix_precision", lambda p: tf.minimum(p, 1.0 - 1e-7) / tf.reduce_max(p), False),
+    "a mode that lowers all": ("force_fp16", lambda p: tf.log(1.0 - tf.minimum(p, 1.0 - 1e-7)), False),
+}
+
+
+@pytest.mark.parametrize("case", BOUNDS)
+def test_clips_at_a_pole_stay_float32(case):
+    mode, build, stays = BOUNDS[case]
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4, 4], "x")
+        tf.identity(build(tf.sigmoid(tf.matmul(x, x))), name="out")
+    _, plan = npu_shim.rewrite(graph.as_graph_def(), ["out"], precision_mode=mode)
+    told = [decision for decision in plan.decisions() if decision.op in ("Minimum", "Maximum")]
+    assert told
+    assert any("at which what reads it divides by zero" in decision.reason.value for decision in told) == stays
+    assert all((decision.becomes == tf.float32.as_datatype_enum) == stays for decision in told)
+
+
+def test_a_loss_of_clipped_probabilities_is_finite(activated):
+    with tf.Graph().as_default():
+        x, w = tf.placeholder(tf.float32, [4, 4], "x"), tf.Variable(tf.eye(4))
+        p = tf.clip_by_value(tf.sigmoid(tf.matmul(x, w)), 1e-7, 1.0 - tf.constant(1e-7))
+        loss = tf.reduce_mean(odds(p))
+        fetches, plain = [loss, tf.gradients(loss, w)[0]], []
+        for config in (None, sessions.config(precision_mode="allow_mix_precision")):
+            with sessions.started(config) as session:
+                plain.append(session.run(fetches, {x: np.full([4, 4], 6.0) * np.eye(4) + 20.0}))
+    (expected, zero), (value, slope) = plain
+    assert value == expected
+    assert np.array_equal(slope, zero)
+    assert not zero.any()
