@@ -17,7 +17,7 @@ from npu_shim.engine.partition.cut import Place
 from npu_shim.engine.runtime import sharing
 from npu_shim.engine.runtime.access import Access
 from npu_shim.export import programs, traced
-from npu_shim.options import passes, words
+from npu_shim.options import engine, passes, words
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph import arguments
@@ -94,7 +94,7 @@ class Part:
             try:
                 return self._interpreted(shapes, constants, device)
             except traced.Refused as reason:
-                if self._unknown(reason):
+                if self._unknown(reason) or not engine.is_converted(tf.__version__):
                     raise
                 lines.once("npu_shim: engine: a step is converted by TensorFlow: %s" % reason.why)
         prepared = self.prepared.on(device.platform)

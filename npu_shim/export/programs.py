@@ -54,7 +54,8 @@ def of(step: Any, cache: str = "", float32_products: str = "") -> Tuple[Manifest
 
 def products_of_sessions() -> str:
     """What `export.step.export` calls float32_products: "highest" where the script or user switches TF32 off."""
-    enabled = tf.config.experimental.tensor_float_32_execution_enabled()  # for TensorFlow's kernels
+    asked = getattr(tf.config.experimental, "tensor_float_32_execution_enabled", bool)  # TensorFlow 1 has no TF32
+    enabled = asked()  # for TensorFlow's kernels
     overridden = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"  # for NVIDIA's libraries; XLA's own kernels ignore it
     return "default" if enabled and not overridden else "highest"
 

@@ -12,6 +12,7 @@ from npu_shim.configs import extras
 from npu_shim.options.reports import ledger
 from npu_shim.pjrt import other_python
 from npu_shim.rewriter.errors import ConfigError, one_of
+from npu_shim.step import switch
 
 ENGINES = ("auto", "session", "pjrt")
 OLDEST = (2, 15)  # release of TensorFlow that gives XLA's programs away
@@ -41,7 +42,7 @@ def wanted(values: Mapping[str, Any], tensorflow: str) -> str:
             ledger.ask(VARIABLE, word, "engine")
     if word != "auto":
         return word
-    return "pjrt" if _is_recent(tensorflow) and _sees_gpu() else "session"
+    return "pjrt" if is_taken(tensorflow) and _sees_gpu() else "session"
 
 
 def asked(values: Mapping[str, Any]) -> str:
@@ -59,9 +60,10 @@ def checked(word: Any, what: str) -> str:
 
 def require(tensorflow: str) -> None:
     """Raises ConfigError where PJRT cannot run steps; `tensorflow` is the release that is here."""
-    if not _is_recent(tensorflow):
-        versions = (*OLDEST, tensorflow)
-        raise ConfigError("engine 'pjrt' needs TensorFlow %d.%d or later, this is %s" % versions)
+    if not is_taken(tensorflow):
+        versions = (*OLDEST, tensorflow, switch.VARIABLE)
+        text = "engine 'pjrt' needs TensorFlow %d.%d or later, this is %s; %s=jax, which is experimental, takes it"
+        raise ConfigError(text % versions)
     if not has_jax() and interpreter() is None:
         raise ConfigError(
             "engine 'pjrt' needs JAX: beside TensorFlow (%s), or elsewhere: npu-shim engine install, or %s=PYTHON of "
@@ -69,7 +71,13 @@ def require(tensorflow: str) -> None:
         )
 
 
-def _is_recent(tensorflow: str) -> bool:
+def is_taken(tensorflow: str) -> bool:
+    """Whether PJRT runs steps of this release: where the graph itself travels, TensorFlow need not make programs."""
+    return is_converted(tensorflow) or switch.is_on()
+
+
+def is_converted(tensorflow: str) -> bool:
+    """Whether this release makes programs of steps."""
     return tuple(map(int, tensorflow.split(".")[:2])) >= OLDEST
 
 

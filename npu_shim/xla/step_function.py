@@ -16,6 +16,7 @@ from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+import tensorflow.compat.v2 as v2
 
 from npu_shim.options.passes import Watching
 from npu_shim.rewriter import tf_internals
@@ -361,7 +362,7 @@ def _packed(module, feeds):
     if not drawing:
         return content, ()
     with tf_internals.eager_mode():
-        variable = tf.compat.v2.Variable(counters.initial_state(drawing), trainable=False)
+        variable = v2.Variable(counters.initial_state(drawing), trainable=False)
     return content, (StateVariable(counters.state_name(drawing), variable, True),)
 
 
@@ -431,4 +432,4 @@ def _variable(name, node, value):
         if not shape.is_fully_defined():
             raise ConfigError("variable '%s' has shape %s, expected a value for it" % (name, shape))
         value = np.zeros(shape, dtype.as_numpy_dtype)
-    return tf.compat.v2.Variable(value, dtype=dtype, trainable=False, shape=shape)
+    return v2.Variable(value, dtype=dtype, trainable=False, shape=shape)

@@ -91,35 +91,6 @@ def test_losses_evaluation_and_global_step_are_the_session_s(resource):
     assert engine.ENGINE not in vars(wanted[4])
 
 
-def test_interpreted_steps_draw_what_the_session_draws(monkeypatch, caplog):
-    """Dropout with a seed, lengths that are fed, loops of steps, and a second run of the same random ops."""
-    monkeypatch.setenv("NPU_SHIM_STEP", "jax")
-    x, lengths = tf.placeholder(tf.float32, [3, 5, 4], "x"), tf.placeholder(tf.int32, [3], "n")
-    outputs, _ = tf.nn.dynamic_rnn(tf.nn.rnn_cell.BasicRNNCell(6), x, lengths, dtype=tf.float32)
-    loss = tf.reduce_mean(tf.square(tf.nn.dropout(outputs, rate=0.4, seed=3) - 1))
-    step = tf.train.get_or_create_global_step()
-    train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss, step)
-    rng = np.random.RandomState(0)
-    data = [{x: rng.randn(3, 5, 4), lengths: n} for n in ([5, 2, 1], [4, 4, 1], [1, 5, 3])]
-
-    def trained(kind):
-        with sessions.opened(kind) as session:
-            losses = [session.run([loss, train], batch)[0] for batch in data]
-            looped = iterations.set_iteration_per_loop(session, train, 2)
-            session.run(looped, data[1])
-            losses += [session.run([loss, train], data[0])[0]]
-            return losses, session.run(step), session.run(tf.global_variables()), session
-
-    wanted = trained("session")
-    with caplog.at_level(logging.INFO, "npu_shim"):
-        actual = trained("pjrt")
-    np.testing.assert_allclose(actual[0], wanted[0], rtol=1e-6)
-    assert actual[1] == wanted[1] == 6
-    sessions.assert_close(actual[2], wanted[2], rtol=1e-5, atol=1e-6)
-    assert programs_of(actual[3]) == 2  # a step and a loop of steps: lengths need none of their own
-    assert "converted by TensorFlow" not in caplog.text
-
-
 def test_values_move_only_when_the_other_side_needs_them():
     x, y, _, _, train, step = fed_classifier()
     a, b = next(batches())

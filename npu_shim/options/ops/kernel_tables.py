@@ -2,7 +2,8 @@
 
     CPU, GPU  the kernels that this TensorFlow has. A wheel without GPU kernels plans for a GPU with the table that is
               shipped for its version (configs/gpu_kernels, written by scripts/gpu_kernels.py)
-    XLA       what XLA compiles: the same in every wheel, and for every device
+    XLA       what XLA compiles: the same in every wheel, and for every device; TensorFlow 1 has no such kernels, and
+              GPUs' stand for them
 
 A session's clusters are planned with their device's kernels: an op that TensorFlow leaves out of a cluster runs by
 itself, and TensorFlow leaves out every op for which XLA has no kernel.
@@ -21,6 +22,7 @@ from npu_shim.rewriter.errors import ConfigError, one_of
 from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, Kernel, KernelTable, of_rows
 from npu_shim.rewriter.graphdef import registry
 from npu_shim.rewriter.tables.slow_kernels import SLOW
+from npu_shim.step import switch
 
 DEVICES = ("CPU", "GPU", "XLA")
 FOLDER = "gpu_kernels"  # one file a TensorFlow version: 1.15.json, 2.15.json, ...
@@ -37,7 +39,8 @@ def of(device: str) -> KernelTable:
         ConfigError: another device; "XLA" where TensorFlow compiles no step as a whole.
     """
     if one_of(device, DEVICES, "device") == "XLA":
-        _require_xla()
+        if not compiles_steps():
+            return _interpreted()
         return KernelTable({**registry.xla_kernels(), **{op: (Kernel(ANY_DEVICE),) for op in CONTROL_FLOW}}, device)
     return KernelTable(_shipped_gpu_or_own(), device, SLOW)
 
@@ -47,9 +50,11 @@ def compiles_steps() -> bool:
     return not tf.__version__.startswith("1.")
 
 
-def _require_xla() -> None:
-    if not compiles_steps():
+def _interpreted() -> KernelTable:
+    """What stands for XLA's kernels where a TensorFlow has none: the interpreter computes what GPUs do."""
+    if not switch.is_on():
         raise ConfigError("device 'XLA' needs TensorFlow 2.15 or later, this is %s" % tf.__version__)
+    return KernelTable(_shipped_gpu_or_own(), "GPU")
 
 
 def has_gpu_kernels() -> bool:
