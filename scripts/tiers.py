@@ -20,15 +20,20 @@ RULES = (
 )  # fmt: skip
 # what the reference shows for the others too, as a rule: passes of whole steps, schedules, many ranks. There at night
 AS_THE_REFERENCE = (
-    "attention_programs", "automatic_scale_scripts", "bridge_ranks", "calibration", "cli_odd_files", "collective_keys",
-    "cost_on_cards", "engine_guards", "engine_host_ops", "engine_lengths", "engine_loops", "engine_models",
-    "engine_worker", "export", "horovod", "horovod_estimator", "ir_graphs", "iterations", "learning_rates",
-    "list_sizes", "loss_scale_checkpoint", "loss_scale_golden", "loss_scale_in_functions", "loss_scale_regressions",
-    "loss_scale_safety", "loss_scale_windows", "own_updates", "reference_calls", "reference_reads", "saturation",
-    "scopes_around_calls", "step_passes", "untaken_options", "xla_attention", "xla_conditionals", "xla_cpu_kernels",
-    "xla_fetches", "xla_loops", "xla_legalize_bodies", "xla_legalize_ctc", "xla_legalize_lstm", "xla_legalize_steps",
-    "xla_legalize_updates", "xla_legalize_values", "xla_dynamic_shapes", "xla_open_bodies", "xla_references",
-    "xla_resnet", "xla_if_conversion", "xla_slow_ops", "xla_step", "xla_unequal_branches", "xla_windows", "xla_writes",
+    "attention_differential", "attention_draws", "automatic_scale_entrances",
+    "automatic_scale_scripts", "bridge_ranks", "calibration", "channels_first", "cli_odd_files", "collective_keys",
+    "cost_on_cards", "cpu_rounding", "engine_guards", "engine_host_ops", "engine_lengths", "engine_local_variables",
+    "engine_loops", "engine_models", "engine_passes", "engine_state", "engine_worker", "examples", "export",
+    "float16_constants", "grappler_oracle", "horovod", "horovod_estimator", "idioms", "ir_graphs", "iterations",
+    "learning_rates", "list_sizes", "loop_conditions", "loss_scale_checkpoint", "loss_scale_golden",
+    "loss_scale_in_functions", "loss_scale_regressions", "loss_scale_safety", "loss_scale_training",
+    "loss_scale_windows", "masters_of_scripts", "mode_training", "own_updates", "reference_calls", "reference_reads",
+    "rounding", "saturation", "scopes_around_calls", "step_passes", "step_rewrites",
+    "unscaled_by_hand", "untaken_options", "xla_attention", "xla_conditionals", "xla_cpu_kernels", "xla_dynamic_shapes",
+    "xla_fetches", "xla_if_conversion", "xla_legalize_bodies", "xla_legalize_ctc", "xla_legalize_lstm",
+    "xla_legalize_steps", "xla_legalize_updates", "xla_legalize_values", "xla_loops", "xla_nan", "xla_open_bodies",
+    "xla_random", "xla_references", "xla_resnet", "xla_session", "xla_slow_ops", "xla_sorted_values", "xla_step",
+    "xla_unequal_branches", "xla_windows", "xla_writes",
 )  # fmt: skip
 
 
@@ -38,7 +43,10 @@ def _files(*names: str, folder: str = "tf") -> Tuple[str, ...]:
 
 LEFT_OUT = RULES if AT_NIGHT else (*RULES, *AS_THE_REFERENCE)
 # JAX cannot be installed beside 2.15
-WITH_JAX = _files("pjrt", "pjrt_barriers", "pjrt_cost", "pjrt_cache", folder="pure")
+WITH_JAX = _files(
+    "attention_cards", "attention_kernels", "attention_substitution", "pjrt", "pjrt_barriers", "pjrt_cache",
+    "pjrt_cost", "private_jax_names", folder="pure",
+)  # fmt: skip
 VERSION = ("tests/tf", *("--ignore=" + path for path in _files(*LEFT_OUT)), *QUICK)
 # what depends on the kind of processor; everything at night
 KERNELS = () if AT_NIGHT else _files("channels_first", "cpu_rounding", "low_semantics", "rounding")

@@ -61,6 +61,15 @@ def test_every_file_that_a_row_names_is_there():
     assert [path for path in sorted(named) if not (tiers.ROOT / path).exists()] == []
 
 
+def test_every_file_that_needs_jax_beside_it_runs_in_the_row_that_has_jax():
+    needing = [path for path in sorted(TESTS.rglob("test_*.py")) if 'importorskip("jax"' in path.read_text()]
+    row = next(tier for tier in tiers.TIERS if tier.extra == "test-tf221")
+    left_out = {word.partition("=")[2] for word in row.tests if word.startswith("--ignore=")}
+    runs = [str(path.relative_to(tiers.ROOT)) for path in needing if path != pathlib.Path(__file__).resolve()]
+    assert len(runs) > 8
+    assert [name for name in runs if name in left_out or not name.startswith(row.tests)] == []
+
+
 def test_every_environment_has_its_row():
     assert {tier.extra for tier in tiers.TIERS} == set(skips.BY_EXTRA)
 

@@ -57,9 +57,9 @@ def spread_probabilities(monkeypatch):
 @pytest.mark.usefixtures("spread_probabilities")
 @pytest.mark.parametrize(("way", "options", "rate"), [
     (cases.transformer, cases.FLOAT32, 0.3),
-    (cases.relative, cases.FLOAT32, 0.3),  # the gradient of a trained bias too
-    (cases.bert, cases.BFLOAT16, 0.1),
-    (cases.relative, cases.BFLOAT16, 0.1),
+    pytest.param(cases.relative, cases.FLOAT32, 0.3, marks=pytest.mark.nightly),
+    pytest.param(cases.bert, cases.BFLOAT16, 0.1, marks=pytest.mark.nightly),
+    (cases.relative, cases.BFLOAT16, 0.1),  # the gradient of a trained bias too
 ])  # fmt: skip
 def test_losses_of_kernels_are_those_of_the_composite(way, options, rate, request):
     """Over 20 steps, within the epsilon of what products are rounded to."""
@@ -96,6 +96,7 @@ def test_a_step_changes_weights_as_the_composite_does(request):
             assert abs(actual[name] - expected[name]).max() <= 4 * 2.0**-8 * change, name
 
 
+@pytest.mark.nightly
 def test_a_restored_step_goes_on_with_the_same_bits(interpreted, tmp_path):
     step = cases.with_calls(cases.prepared(cases.bert, cases.BFLOAT16, 0.1))
     through = losses(program_of(step), 6)
