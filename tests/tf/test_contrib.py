@@ -385,6 +385,24 @@ def test_lars(use_resource):
         close(value, w)
 
 
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_lars_of_sparse_gradients_is_plain_momentum(use_resource):
+    gradient = np.array([[2.0, 4.0], [0.0, 0.0], [1.0, 2.0]])
+    with tf.Graph().as_default(), tf.Session() as session:
+        tables, train = [], []
+        for nesterov in (False, True):
+            options = {"initializer": tf.ones_initializer(), "use_resource": use_resource}
+            tables.append(tf.get_variable("t%d" % nesterov, [3, 2], **options))
+            loss = tf.reduce_sum(tf.nn.embedding_lookup(tables[-1], [0, 0, 2]) * [[1.0, 2.0]])
+            optimizer = contrib.opt.LARSOptimizer(0.5, weight_decay=0.1, use_nesterov=nesterov)
+            train.append(optimizer.minimize(loss))
+        session.run(tf.global_variables_initializer())
+        for _ in range(2):
+            session.run(train)
+        for value, factor in zip(session.run(tables), (1 + 1.9, 1.9 + 2.71)):
+            close(value, 1 - 0.5 * factor * gradient)
+
+
 def test_averages_are_saved_in_the_place_of_the_variables(tmp_path):
     with tf.Graph().as_default(), tf.Session() as session:
         w = tf.get_variable("w", initializer=[8.0])

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 
 import forked
@@ -10,6 +11,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim.bridge import horovod
+from npu_shim.bridge.horovod import callbacks
+from npu_shim.bridge.horovod import tensorflow as hvd
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer, automatic
 
 TRAIN = """
@@ -72,6 +75,7 @@ told = model.fit(X[mine], Y[mine], batch_size=len(X[mine]), epochs=4, verbose=0,
 seen["keras"] = [value.tolist() for value in model.get_weights()]
 seen["loss"], seen["lr"] = [float(loss) for loss in told["loss"]], [float(lr) for lr in told["lr"]]
 seen["reduced"] = float(hvd_keras.allreduce(hvd.rank() + 1.0))
+seen["summed"] = float(hvd_keras.allreduce(hvd.rank() + 1.0, op=hvd_keras.Sum, prescale_factor=2.0))
 """
 # collectives of every dtype, against what NumPy makes of both ranks' arrays; "off" lists those that differ
 DTYPES = """
@@ -217,7 +221,23 @@ def test_keras(seen):
     for one in both:
         assert one["loss"] == pytest.approx(alone["loss"], rel=2.0**-18)  # averaged over the ranks
         assert one["lr"] == pytest.approx([0.4, 0.4, 0.1, 0.05])
-        assert one["reduced"] == 1.5
+        assert (one["reduced"], one["summed"]) == (1.5, 6.0)
+
+
+def test_misspelt_arguments_are_errors():
+    for name in ("allreduce", "allgather", "broadcast", "broadcast_variables", "DistributedOptimizer"):
+        root = {"root_rank": 0} if name.startswith("broadcast") else {}
+        told = "hvd.%s() got an unexpected keyword argument 'comprssion'" % name
+        with pytest.raises(TypeError, match=re.escape(told)):
+            getattr(hvd, name)([1.0], comprssion=None, **root)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [((3,), (None, 3)), ((0.5,), (0.5, 5)), ((0.5, 3), (0.5, 3)), ((1, 3), (1, 3)), ((), (None, 5))]
+)
+def test_a_warm_up_takes_its_epochs_first_too_as_before_horovod_0_21(given, meant):
+    warm_up = callbacks.LearningRateWarmupCallback(*given)
+    assert (warm_up.initial_lr, warm_up.end_epoch) == meant
 
 
 def test_ranks_skip_a_step_together_whose_overflow_is_clipped_before_they_exchange_it(tmp_path):

@@ -132,21 +132,26 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     """Raises the learning rate from 1 / size of it to all of it, over the first epochs.
 
     Args:
-        initial_lr: float, the rate that is reached; as of LearningRateScheduleCallback.
-        warmup_epochs: int.
+        initial_lr: float, the rate that is reached; None is the optimizer's. A whole number that stands alone is
+            `warmup_epochs`, which came first before Horovod 0.21.
+        warmup_epochs: int, 5 where none is given.
         momentum_correction, steps_per_epoch: as of LearningRateScheduleCallback.
         verbose: int; 1 prints the rate when it is reached.
     """
 
     def __init__(
-        self, initial_lr: Any = None, warmup_epochs: int = 5, momentum_correction: bool = True,
+        self, initial_lr: Any = None, warmup_epochs: int | None = None, momentum_correction: bool = True,
         steps_per_epoch: int | None = None, verbose: int = 0,
     ) -> None:  # fmt: skip
+        if isinstance(initial_lr, int) and warmup_epochs is None:
+            initial_lr, warmup_epochs = None, initial_lr
+        epochs = 5 if warmup_epochs is None else warmup_epochs
+
         def multiplier(epoch: float) -> float:
             epoch += 1.0 / self.steps_per_epoch  # so that the last batch of the warm-up has all of it
-            return 1.0 / hvd.size() * (epoch * (hvd.size() - 1) / warmup_epochs + 1)
+            return 1.0 / hvd.size() * (epoch * (hvd.size() - 1) / epochs + 1)
 
-        super().__init__(initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction, steps_per_epoch)
+        super().__init__(initial_lr, multiplier, 0, epochs, False, momentum_correction, steps_per_epoch)
         self.verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -108,9 +108,27 @@ def broadcast_global_variables(root_rank: int) -> None:
     real_keras.backend().get_session().run(hvd.broadcast_global_variables(root_rank))
 
 
-def allreduce(value: Any, name: str | None = None, average: bool = True, **others: Any) -> np.ndarray:
-    """Returns the mean, or the sum, of every rank's value (a number or array), computed in Keras' session."""
-    return _computed(hvd.allreduce(tf.constant(value, name=name), average=average))
+def allreduce(
+    value: Any, name: str | None = None, average: bool | None = None, prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0, op: Any = None, compression: Any = Compression.none,
+) -> np.ndarray:  # fmt: skip
+    """Returns the mean (or another reduction) of every rank's value (a number or array), from Keras' session.
+
+    Args:
+        value: number or array, of the same shape on every rank.
+        name: of the constant that holds it.
+        average: as of horovod.tensorflow.allreduce, and so are the others.
+        prescale_factor: float.
+        postscale_factor: float.
+        op: Average (default), Sum, Min, Max or Product.
+        compression: one of Compression.
+    """
+    return _computed(
+        hvd.allreduce(
+            tf.constant(value, name=name), average=average, compression=compression, op=op,
+            prescale_factor=prescale_factor, postscale_factor=postscale_factor,
+        )
+    )  # fmt: skip
 
 
 def allgather(value: Any, name: str | None = None) -> np.ndarray:
@@ -143,5 +161,6 @@ def load_model(
     """
     known = {cls.__name__: cls for cls in custom_optimizers or ()}
     model = tf.keras.models.load_model(filepath, custom_objects={**known, **(custom_objects or {})})
-    DistributedOptimizer(model.optimizer, compression=compression)
+    if model.optimizer is not None:  # a model that was never compiled has none
+        DistributedOptimizer(model.optimizer, compression=compression)
     return model

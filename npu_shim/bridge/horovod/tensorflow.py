@@ -30,6 +30,10 @@ REFUSED = {
     "add_process_set": "use create_group of hccl.manage.api",
 }
 
+# arguments of other releases that change nothing here: where a name is put, how gradients are put together to travel,
+# the set of all ranks
+ACCEPTED = frozenset({"groups", "ignore_name_scope", "inplace", "num_groups", "process_set", "scale_local_gradients"})
+
 
 def __getattr__(name: str) -> Any:
     if name in REFUSED:
@@ -57,11 +61,13 @@ def allreduce(
         prescale_factor: float; what tensors are multiplied by before.
         postscale_factor: float; what the result is multiplied by.
         name: accepted.
-        **others: arguments of other releases, accepted.
+        **others: arguments of other releases, ACCEPTED.
 
     Raises:
         ConfigError: Adasum, another reduction of IndexedSlices than Average and Sum, or a dtype that has none.
+        TypeError: an argument that no release has.
     """
+    _only_known("allreduce", others)
     reduction = _reduction(average, op)
     job.size()
     if isinstance(tensor, tf.IndexedSlices):
@@ -87,8 +93,12 @@ def allgather(tensor: Any, name: str | None = None, **others: Any) -> tf.Tensor:
     Args:
         tensor: Tensor [n, ...].
         name: accepted.
-        **others: arguments of other releases, accepted.
+        **others: arguments of other releases, ACCEPTED.
+
+    Raises:
+        TypeError: an argument that no release has.
     """
+    _only_known("allgather", others)
     job.size()
     tensor = tf.convert_to_tensor(tensor)
     if ranks.world_size() == 1:
@@ -101,13 +111,19 @@ def allgather(tensor: Any, name: str | None = None, **others: Any) -> tf.Tensor:
 
 
 def broadcast(tensor: Any, root_rank: int, name: str | None = None, **others: Any) -> tf.Tensor:
-    """Returns the root rank's tensor on every rank."""
+    """Returns the root rank's tensor on every rank; `others` are ACCEPTED. Raises TypeError for another argument."""
+    _only_known("broadcast", others)
     job.size()
     return hccl.broadcast(tf.convert_to_tensor(tensor), root_rank)
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int, **others: Any) -> tf.Operation:
-    """Returns an op that assigns the root rank's values of variables to those of every rank."""
+    """Returns an op that assigns the root rank's values of variables to those of every rank.
+
+    Raises:
+        TypeError: an argument that no release has; `others` are ACCEPTED.
+    """
+    _only_known("broadcast_variables", others)
     job.size()
     if ranks.world_size() == 1:
         return tf.no_op()
@@ -161,12 +177,14 @@ def DistributedOptimizer(
         gradient_predivide_factor: float, accepted with Average: it divides before the sum and multiplies behind it, so
             the mean is the same.
         average_aggregated_gradients: bool; several backward passes then apply the mean of their gradients.
-        **others: arguments of other releases, accepted.
+        **others: arguments of other releases, ACCEPTED.
 
     Raises:
         ConfigError: Adasum, or a number of backward passes that is none.
+        TypeError: an argument that no release has.
         ValueError: gradient_predivide_factor with Sum, or another optimizer.
     """
+    _only_known("DistributedOptimizer", others)
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     reduced = Reduced(compression, sparse_as_dense, _reduction(None, op))
@@ -225,6 +243,12 @@ class _DistributedOptimizer(hccl.NPUDistributedOptimizer):
     def _reduced(self, pairs):
         given, variables = zip(*pairs)
         return list(zip(self._reduction(given, variables), variables))
+
+
+def _only_known(function, others):
+    """A misspelt argument must not pass for one of another release: it would have no effect."""
+    for name in sorted(set(others) - ACCEPTED):
+        raise TypeError("hvd.%s() got an unexpected keyword argument '%s'" % (function, name))
 
 
 def _reduction(average, op):

@@ -41,8 +41,8 @@ def opt_rates(tf, contrib):
             tf.train.GradientDescentOptimizer(0.1), {v[0]: [0, 1], v[1]: [0]}, 0.5
         )
 
-    return [_scoped(tf, "a", lambda v: contrib.opt.LARSOptimizer(0.5, weight_decay=0.1, eeta=0.1), sparse=False),
-            _scoped(tf, "n", lambda v: contrib.opt.LARSOptimizer(0.5, use_nesterov=True), sparse=False),
+    return [_scoped(tf, "a", lambda v: contrib.opt.LARSOptimizer(0.5, weight_decay=0.1, eeta=0.1)),
+            _scoped(tf, "n", lambda v: contrib.opt.LARSOptimizer(0.5, use_nesterov=True)),
             _scoped(tf, "s", lambda v: contrib.opt.LARSOptimizer(0.01, skip_list=["w"]), sparse=False),
             _scoped(tf, "add", lambda v: contrib.opt.AddSignOptimizer(0.1, alpha=0.5), sparse=False),
             _scoped(tf, "power", lambda v: contrib.opt.PowerSignOptimizer(0.1, base=2.0), sparse=False),

@@ -201,7 +201,14 @@ class LARSOptimizer(PlainOptimizer, tf.train.Optimizer):
         return tf.assign_sub(var, step + momentum * moved if self._use_nesterov else moved).op
 
     def _sparse(self, grad, var, indices):
-        raise NotImplementedError("npu_shim: LARSOptimizer has no update for sparse gradients, here of %s" % var.name)
+        # plain momentum, as in 1.15.5: rows have no norm of their own
+        rate, momentum = self._as(var, self._learning_rate_tensor, self._momentum_tensor)
+        slot = self.get_slot(var, "momentum")
+        rows = momentum * tf.gather(slot, indices) + grad
+        with tf.control_dependencies([rows]):
+            moved = tf.scatter_update(slot, indices, rows)
+        step = grad + momentum * rows if self._use_nesterov else rows
+        return tf.group(tf.scatter_sub(var, indices, rate * step), moved)
 
 
 class _SignOptimizer(PlainOptimizer, tf.train.Optimizer):
