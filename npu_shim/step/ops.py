@@ -6,24 +6,31 @@ from typing import Any, Mapping
 
 from npu_shim.step import rows, state
 from npu_shim.step.containers import arrays as tensor_arrays
-from npu_shim.step.containers import lists, stacks
+from npu_shim.step.containers import lists, optionals, stacks
 from npu_shim.step.control_flow import calls, nodes
 from npu_shim.step.random import draws
 from npu_shim.step.rules import (
     arrays,
     convolutions,
+    ctc,
     elementwise,
+    image,
     indexing,
+    linear_algebra,
     nn,
     normalization,
     products,
+    quantized,
+    recurrent,
     reductions,
+    sparse,
     updates,
 )
 
 FAMILIES = (
-    nodes, calls, state, stacks, tensor_arrays, lists, draws, rows,
+    nodes, calls, state, stacks, tensor_arrays, lists, optionals, draws, rows,
     arrays, elementwise, indexing, reductions, products, nn, convolutions, normalization, updates,
+    linear_algebra, sparse, image, recurrent, ctc, quantized,
 )  # fmt: skip
 
 

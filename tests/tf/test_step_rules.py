@@ -13,6 +13,7 @@ from npu_shim.step import packing
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 from step_cases import CASES, HALF, Draw, known  # noqa: E402
+from step_family_cases import FAMILIES  # noqa: E402
 
 from npu_shim.step import interpreter, unpacking  # noqa: E402
 
@@ -20,12 +21,13 @@ SEEDS = range(40 if os.environ.get("NPU_SHIM_NIGHTLY") else 1)
 ROUGH = {"Digamma": 50, "Lgamma": 50, "Pow": 20, "Prod": 30, "Cumprod": 30, "Erfinv": 50, "Tan": 50, "Sinh": 20,
          "Cosh": 20, "Exp": 10, "Selu": 10, "Expm1": 20, "LRN": 20, "Softplus": 20, "Atanh": 20}  # fmt: skip
 
+ALL = {**CASES, **FAMILIES}
 ATTRS = {  # Python type of an attribute -> how it is set
     bool: lambda attr, value: setattr(attr, "b", value),
     int: lambda attr, value: setattr(attr, "i", value),
     float: lambda attr, value: setattr(attr, "f", value),
     str: lambda attr, value: setattr(attr, "s", value.encode()),
-    list: lambda attr, value: attr.list.i.extend(value) if value else attr.list.SetInParent(),
+    list: lambda attr, value: _set_list(attr.list, value),
 }
 
 
@@ -44,6 +46,11 @@ def first_array(inputs):
     return next((value for value in flat if not isinstance(value, known)), None)
 
 
+def _set_list(held, values):
+    held.SetInParent()
+    (held.f if values and isinstance(values[0], float) else held.i).extend(values)
+
+
 class Cases:
     """Nodes of many ops in one graph, for one run of a session and one program."""
 
@@ -51,7 +58,7 @@ class Cases:
         self.feeds, self.fetches = {}, []  # tensor -> array; (op, tensor)
         with tf.Graph().as_default() as self.graph:
             for op in ops:
-                for inputs, attrs in CASES[op](Draw(seed)):
+                for inputs, attrs in ALL[op](Draw(seed)):
                     first = first_array(inputs)
                     if first is None or has_kernel(op, first.dtype):
                         self.add(op, inputs, attrs)
@@ -80,7 +87,8 @@ class Cases:
         graph_def = tf.GraphDef(node=[*stand_ins, node])
         given = {"in%d:0" % at: part for at, part in enumerate(flat)}
         (operation,) = tf.import_graph_def(graph_def, given, ["case"], name="")
-        self.fetches += [(op, tensor) for tensor in operation.outputs[:3]]  # batch norm's others are its kernel's own
+        most = 3 if op.startswith("FusedBatchNorm") else None  # the others are its kernel's own
+        self.fetches += [(op, tensor) for tensor in operation.outputs[:most]]
 
     def tensor(self, value):
         if isinstance(value, list):
@@ -124,8 +132,9 @@ def close(op, got, wanted):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_rules_compute_what_tensorflows_kernels_do(seed):
-    cases = Cases(sorted(CASES), seed)
+@pytest.mark.parametrize("table", [CASES, FAMILIES], ids=["common", "rarer"])
+def test_rules_compute_what_tensorflows_kernels_do(table, seed):
+    cases = Cases(sorted(table), seed)
     pairs = list(zip(cases.fetches, cases.of_step(), cases.of_session()))
     wrong = [
         "%s %s:\n%s\nwanted\n%s" % (op, tensor.op.inputs, got, wanted)

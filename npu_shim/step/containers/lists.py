@@ -1,6 +1,8 @@
 """TensorLists, in which loops of TensorFlow 2 keep what their iterations compute: immutable values.
 
-A List has room for as many elements as it will have; a loop in which it grows gives it room for its iterations.
+A List has room for as many elements as it will have; a loop in which it grows gives it room for its iterations. Its
+elements are tensors of one shape, or Lists or Optionals of one structure (pytrees). A length that is known stays known
+in loops that do not change it.
 """
 
 from __future__ import annotations
@@ -17,27 +19,70 @@ from npu_shim.step.rules.table import Rule
 from npu_shim.step.values import Rows, is_known, traced, whole
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class List:
-    """A list of tensors of one shape.
+@jax.tree_util.register_pytree_node_class
+class Fixed:
+    """The buffer of a list all of whose elements are one known value, so that it is known when it is taken.
 
     Attributes:
-        buffer: [room, ...], None while nothing is known of the shape of an element.
-        length: number of elements, int32.
+        value: np.ndarray.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = np.asarray(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fixed) and self._told() == other._told()
+
+    def __hash__(self) -> int:
+        return hash(self._told())
+
+    def _told(self) -> Any:
+        return self.value.dtype.name, self.value.shape, self.value.tobytes()
+
+    def tree_flatten(self) -> tuple[tuple[()], Fixed]:
+        """As JAX asks it: all of it is structure."""
+        return (), self
+
+    @classmethod
+    def tree_unflatten(cls, static: Fixed, parts: tuple[()]) -> Fixed:
+        """As JAX asks it."""
+        return static
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(frozen=True)
+class List:
+    """A list of tensors of one shape, or of pytrees of one structure.
+
+    Attributes:
+        buffer: a pytree of [room, ...], None while nothing is known of an element; or Fixed.
+        length: number of elements, int32; one that is known is part of the structure of the pytree that a List is.
         dtype: of an element.
         size: number of elements while `buffer` is None.
     """
 
     buffer: Any
     length: Any
-    dtype: Any = dataclasses.field(metadata={"static": True})
-    size: int = dataclasses.field(default=0, metadata={"static": True})
+    dtype: Any
+    size: int = 0
 
     @property
     def room(self) -> int:
         """How many elements it has room for."""
-        return self.size if self.buffer is None else int(self.buffer.shape[0])
+        leaves = jax.tree.leaves(self.buffer)
+        return int(leaves[0].shape[0]) if leaves else self.size
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """As JAX asks it."""
+        if is_known(self.length):
+            return (self.buffer,), (self.dtype, self.size, whole(self.length))
+        return (self.buffer, self.length), (self.dtype, self.size, None)
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[Any, ...], parts: tuple[Any, ...]) -> List:
+        """As JAX asks it."""
+        dtype, size, length = static
+        return cls(parts[0], parts[1] if length is None else np.int32(length), dtype, size)
 
 
 def _known_shape(value: Any) -> tuple[int, ...] | None:
@@ -48,64 +93,93 @@ def _known_shape(value: Any) -> tuple[int, ...] | None:
     return None if -1 in shape else shape
 
 
-def _require_tensors(attrs: Any) -> None:
-    if isinstance(attrs["element_dtype"], str):
-        raise Unsupported("it is a list of lists or of handles")
+def _require_values(attrs: Any) -> None:
+    if attrs["element_dtype"] in ("resource", "string"):
+        raise Unsupported("it is a list of handles or of text")
 
 
 def reserve(attrs: Any, shape: Any, count: Any) -> List:
     """TensorListReserve."""
     size, element = whole(count), _known_shape(shape)
-    _require_tensors(attrs)
-    buffer = None if element is None else jnp.zeros((size, *element), attrs["element_dtype"])
+    _require_values(attrs)
+    buffer = _empty_buffer(attrs, element, size)
     return List(buffer, np.int32(size), attrs["element_dtype"], 0 if element is not None else size)
 
 
 def empty(attrs: Any, shape: Any, most: Any) -> List:
     """EmptyTensorList."""
-    _require_tensors(attrs)
-    element = _known_shape(shape)
-    buffer = None if element is None else jnp.zeros((0, *element), attrs["element_dtype"])
+    _require_values(attrs)
+    buffer = _empty_buffer(attrs, _known_shape(shape), 0)
     return List(buffer, np.int32(0), attrs["element_dtype"])
 
 
-def _with_buffer(held: List, element: tuple[int, ...]) -> Any:
-    return jnp.zeros((held.size, *element), held.dtype) if held.buffer is None else held.buffer
+def _empty_buffer(attrs: Any, element: tuple[int, ...] | None, size: int) -> Any:
+    dtype = attrs["element_dtype"]
+    return None if element is None or dtype == "variant" else jnp.zeros((size, *element), dtype)
+
+
+def _with_buffer(held: List, item: Any) -> Any:
+    """Its buffer; a new one for elements like `item`."""
+    if isinstance(held.buffer, Fixed):
+        if not is_known(held.length):
+            raise Unsupported("it keeps one known value, and others")
+        return jnp.broadcast_to(held.buffer.value, (whole(held.length), *held.buffer.value.shape))
+    if held.buffer is not None:
+        return held.buffer
+    return jax.tree.map(lambda part: jnp.zeros((held.size, *part.shape), part.dtype), item)
+
+
+def _with_room(buffer: Any, more: int) -> Any:
+    return jax.tree.map(lambda part: jnp.pad(part, [(0, more)] + [(0, 0)] * (part.ndim - 1)), buffer)
+
+
+def _put(buffer: Any, at: Any, item: Any) -> Any:
+    if jax.tree.structure(buffer) != jax.tree.structure(item):
+        raise Unsupported("its elements have several structures")
+    return jax.tree.map(lambda held, part: held.at[at].set(part), buffer, item)
 
 
 def set_item(attrs: Any, held: List, index: Any, item: Any) -> List:
     """TensorListSetItem."""
     item = traced(item)
-    buffer = _with_buffer(held, item.shape)
-    if is_known(index) and whole(index) >= buffer.shape[0] and attrs.get("resize_if_index_out_of_bounds"):
-        buffer = jnp.pad(buffer, [(0, whole(index) + 1 - buffer.shape[0])] + [(0, 0)] * (buffer.ndim - 1))
-        return List(buffer.at[index].set(item), np.int32(buffer.shape[0]), held.dtype)
-    return List(buffer.at[index].set(item), held.length, held.dtype)
+    buffer = _with_buffer(held, item)
+    if is_known(index) and whole(index) >= held.room and attrs.get("resize_if_index_out_of_bounds"):
+        buffer = _with_room(buffer, whole(index) + 1 - held.room)
+        return List(_put(buffer, index, item), np.int32(whole(index) + 1), held.dtype)
+    return List(_put(buffer, index, item), held.length, held.dtype)
 
 
 def get_item(attrs: Any, held: List, index: Any, shape: Any = None) -> Any:
     """TensorListGetItem: zeros where nothing was set."""
     buffer = held.buffer
+    if isinstance(buffer, Fixed):
+        return buffer.value
     if buffer is None:
         element = None if shape is None else _known_shape(shape)
         if element is None:
             raise Unsupported("it reads a list to which nothing was written")
         return jnp.zeros(element, held.dtype)
-    return buffer[index]
+    return jax.tree.map(lambda part: part[index], buffer)
 
 
 def push(attrs: Any, held: List, item: Any) -> List:
     """TensorListPushBack: into the room that there is, or, of a list of known length, into new room."""
+    if is_known(item) and _is_fixed(held, item):
+        return List(Fixed(item), held.length + np.int32(1), held.dtype)
     item = traced(item)
-    buffer = _with_buffer(held, item.shape)
+    buffer = _with_buffer(held, item)
     if is_known(held.length):
         length = whole(held.length)
-        if length == buffer.shape[0]:
-            buffer = jnp.concatenate([buffer, item[None]])
-        else:
-            buffer = buffer.at[length].set(item)
-        return List(buffer, np.int32(length + 1), held.dtype)
-    return List(buffer.at[held.length].set(item), held.length + 1, held.dtype)
+        room = jax.tree.leaves(buffer)[0].shape[0]
+        buffer = _with_room(buffer, 1) if length == room else buffer
+        return List(_put(buffer, length, item), np.int32(length + 1), held.dtype)
+    return List(_put(buffer, held.length, item), held.length + 1, held.dtype)
+
+
+def _is_fixed(held: List, item: Any) -> bool:
+    if isinstance(held.buffer, Fixed):
+        return bool(held.buffer == Fixed(item))
+    return held.room == 0 and is_known(held.length) and whole(held.length) == 0
 
 
 def pop(attrs: Any, held: List, shape: Any = None) -> Any:
@@ -113,7 +187,9 @@ def pop(attrs: Any, held: List, shape: Any = None) -> Any:
     if held.buffer is None:
         raise Unsupported("it takes from a list to which nothing was written")
     last = held.length - np.int32(1)
-    return List(held.buffer, last, held.dtype), held.buffer[last]
+    if isinstance(held.buffer, Fixed):
+        return List(held.buffer, last, held.dtype), held.buffer.value
+    return List(held.buffer, last, held.dtype), jax.tree.map(lambda part: part[last], held.buffer)
 
 
 def stack(attrs: Any, held: List, shape: Any = None) -> Any:
@@ -124,7 +200,9 @@ def stack(attrs: Any, held: List, shape: Any = None) -> Any:
             raise Unsupported("it reads a list to which nothing was written")
         return jnp.zeros((held.size, *(element or ())), held.dtype)
     if is_known(held.length):
-        return held.buffer[: whole(held.length)]
+        return _with_buffer(held, None)[: whole(held.length)]
+    if isinstance(held.buffer, Fixed):
+        raise Unsupported("how many elements its list has depends on data")
     return Rows(held.buffer, held.length)
 
 
@@ -140,7 +218,7 @@ def gather(attrs: Any, held: List, indices: Any, shape: Any = None) -> Any:
     """TensorListGather."""
     if held.buffer is None:
         raise Unsupported("it reads a list to which nothing was written")
-    return jnp.take(held.buffer, indices, 0, mode="clip")
+    return jnp.take(_with_buffer(held, None), indices, 0, mode="clip")
 
 
 def scatter(attrs: Any, value: Any, indices: Any, shape: Any, count: Any = None) -> List:
@@ -161,8 +239,8 @@ def resize(attrs: Any, held: List, count: Any) -> List:
     size = whole(count)
     if held.buffer is None:
         return List(None, np.int32(size), held.dtype, size)
-    more = max(0, size - held.buffer.shape[0])
-    buffer = jnp.pad(held.buffer, [(0, more)] + [(0, 0)] * (held.buffer.ndim - 1))[:size]
+    buffer = _with_buffer(held, None)
+    buffer = _with_room(buffer, max(0, size - buffer.shape[0]))[:size]
     return List(buffer, np.int32(size), held.dtype)
 
 
@@ -200,14 +278,22 @@ def fitted(start: Any, result: Any, most: int | None) -> Any:
 def _fitted(held: Any, after: Any, most: int | None) -> Any:
     if not isinstance(held, List) or not isinstance(after, List) or after.buffer is None:
         return held
-    room, element = held.room, after.buffer.shape[1:]
-    grows = after.buffer.shape[0] - room
+    if isinstance(after.buffer, Fixed):
+        return List(after.buffer, _carried_length(held.length, after.length), held.dtype)
+    grows = after.room - held.room
     if grows and most is None:
         raise Unsupported("a list grows, and how often is not known when the step is traced")
+    element = jax.tree.map(lambda part: jax.ShapeDtypeStruct(part.shape[1:], part.dtype), after.buffer)
     buffer = _with_buffer(held, element)
     if grows > 0:
-        buffer = jnp.pad(buffer, [(0, grows * (most or 0))] + [(0, 0)] * (buffer.ndim - 1))
-    return List(buffer, jnp.asarray(held.length, jnp.int32), held.dtype)
+        buffer = _with_room(buffer, grows * (most or 0))
+    return List(buffer, _carried_length(held.length, after.length), held.dtype)
+
+
+def _carried_length(before: Any, after: Any) -> Any:
+    """The length of a list in a loop: known if the loop does not change it."""
+    stays = is_known(before, after) and whole(before) == whole(after)
+    return before if stays else jnp.asarray(before, jnp.int32)
 
 
 def _length(attrs: Any, held: List) -> Any:
@@ -217,22 +303,28 @@ def _length(attrs: Any, held: List) -> Any:
 def _element_shape(attrs: Any, held: List) -> Any:
     if held.buffer is None:
         raise Unsupported("the shape of an element of its list is not known")
+    if isinstance(held.buffer, Fixed):
+        return np.array(held.buffer.value.shape, attrs["shape_type"])
     return np.array(held.buffer.shape[1:], attrs["shape_type"])
 
 
 def zeros_like(held: List) -> List:
     """A list of as many zeros."""
-    return dataclasses.replace(held, buffer=None if held.buffer is None else jnp.zeros_like(held.buffer))
+    if isinstance(held.buffer, Fixed):
+        return dataclasses.replace(held, buffer=Fixed(np.zeros_like(held.buffer.value)))
+    return dataclasses.replace(held, buffer=jax.tree.map(jnp.zeros_like, held.buffer))
 
 
 def add(*values: List) -> List:
     """The sums of the elements of lists; nothing was written to those without a buffer."""
+    if any(isinstance(value.buffer, Fixed) for value in values):
+        raise Unsupported("it adds lists of known values")
     held = [value for value in values if value.buffer is not None]
     if not held:
         return values[0]
     total = held[0].buffer
     for value in held[1:]:
-        total = total + value.buffer
+        total = jax.tree.map(jnp.add, total, value.buffer)
     return dataclasses.replace(held[0], buffer=total)
 
 

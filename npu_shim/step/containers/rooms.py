@@ -39,7 +39,7 @@ def require_all(run: Any, keys: Iterable[str], values: Any) -> None:
     for key in keys:
         require_enough(run, key)
     for value in jax.tree.leaves(values, is_leaf=_is_list):
-        if _is_list(value) and value.buffer is not None and not is_known(value.length):
+        if _is_list(value) and jax.tree.leaves(value.buffer) and not is_known(value.length):
             require(run, value.length <= np.int32(value.room))
 
 

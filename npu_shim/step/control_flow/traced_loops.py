@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step.containers import rooms, stacks
+from npu_shim.step.containers import optionals, rooms, stacks
 from npu_shim.step.control_flow.trips import OPEN, Trips
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.values import traced
@@ -158,8 +158,9 @@ def branched(run: Any, predicate: Any, branches: Sequence[Callable[[], Any]]) ->
         new, result = _probed(run, (), _without_arguments(branch))
         shapes.append(result)
         touched.update(new)
-    for other in shapes[1:]:
-        require_same_results(shapes[0], other)
+    like = optionals.of_branches(shapes)
+    for other in shapes:
+        require_same_results(like, jax.eval_shape(lambda given=other: optionals.filled(given, like)))
     for key, like in touched.items():
         if key not in before:
             before[key] = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), like)
@@ -167,8 +168,8 @@ def branched(run: Any, predicate: Any, branches: Sequence[Callable[[], Any]]) ->
     def within(branch: Callable[[], Any]) -> Callable[[], Any]:
         def call() -> Any:
             run.cells = dict(before)
-            result = traced(branch())
-            return result, {key: traced(run.cells[key]) for key in touched}
+            result = optionals.filled(traced(branch()), like)
+            return traced(result), {key: traced(run.cells[key]) for key in touched}
 
         return call
 

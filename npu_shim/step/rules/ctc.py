@@ -1,0 +1,77 @@
+"""Connectionist temporal classification: losses by the forward recursion over labels with blanks between them."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from npu_shim.step.refusals import Unsupported
+from npu_shim.step.rules.table import Attrs, Rule
+from npu_shim.step.values import traced
+
+NEVER = np.float32(-1e30)  # the logarithm of what does not happen; finite, so that gradients are
+
+
+def _dense(indices: Any, values: Any, batch: int, room: int) -> tuple[Any, Any]:
+    """(Labels int32 [batch, room], their number in each row) of a SparseTensor."""
+    rows, columns = indices[:, 0], indices[:, 1]
+    labels = jnp.zeros((batch, room), np.int32).at[rows, columns].set(values.astype(np.int32), mode="drop")
+    return labels, jnp.zeros(batch, np.int32).at[rows].add(np.int32(1), mode="drop")
+
+
+def _losses(logits: Any, labels: Any, counts: Any, lengths: Any, blank: int, merges: bool) -> Any:
+    """Minus the logarithm of each row's probability; logits [time, batch, classes]."""
+    logs = jax.nn.log_softmax(logits, -1)
+    batch, room = labels.shape
+    states = jnp.full((batch, 2 * room + 1), blank, np.int32).at[:, 1::2].set(labels)
+    is_label = np.arange(2 * room + 1) % 2 == 1
+    before = jnp.pad(states, [(0, 0), (2, 0)], constant_values=-1)[:, :-2]
+    skips = is_label & (np.arange(2 * room + 1) > 1) & ((states != before) | np.bool_(not merges))
+    stays = is_label & np.bool_(not merges)  # a label twice in a row is two labels then
+    first = jnp.full((batch, 2 * room + 1), NEVER).at[:, :2].set(
+        jnp.take_along_axis(logs[0], states[:, :2], -1)
+    )  # fmt: skip
+
+    def step(alpha: Any, given: Any) -> Any:
+        at, log = given
+        one = jnp.pad(alpha, [(0, 0), (1, 0)], constant_values=NEVER)[:, :-1]
+        two = jnp.where(skips, jnp.pad(alpha, [(0, 0), (2, 0)], constant_values=NEVER)[:, :-2], NEVER)
+        same = jnp.where(stays, NEVER, alpha)
+        new = jax.nn.logsumexp(jnp.stack([same, one, two]), 0) + jnp.take_along_axis(log, states, -1)
+        return jnp.where((at < lengths)[:, None], new, alpha), None
+
+    alpha, _ = lax.scan(step, first, (jnp.arange(1, logs.shape[0], dtype=np.int32), logs[1:]))
+    ends = jnp.stack([2 * counts, jnp.maximum(2 * counts - 1, 0)], -1)
+    last = jnp.take_along_axis(alpha, ends, -1)
+    is_end = counts[:, None] > np.array([-1, 0], np.int32)  # without labels there is one way only
+    return -jax.nn.logsumexp(jnp.where(is_end, last, NEVER), -1)
+
+
+def _loss(last_is_blank: bool) -> Callable[..., Any]:
+    def loss(attrs: Attrs, logits: Any, indices: Any, values: Any, lengths: Any) -> Any:
+        """CTCLoss and CTCLossV2: (the loss of each row, the gradient of the logits)."""
+        if attrs["preprocess_collapse_repeated"]:
+            raise Unsupported("it collapses repeated labels")
+        logits = traced(logits)
+        wide = logits.astype(np.float32)
+        time, batch, classes = wide.shape
+        labels, counts = _dense(traced(indices), traced(values), batch, min(time, indices.shape[0]))
+        blank = classes - 1 if last_is_blank else 0
+        one = lambda x: _losses(x, labels, counts, lengths, blank, attrs["ctc_merge_repeated"])  # noqa: E731
+        result, back = jax.vjp(one, wide)
+        (gradient,) = back(jnp.ones_like(result))
+        is_possible = result < -NEVER / 2
+        if attrs["ignore_longer_outputs_than_inputs"]:
+            is_possible = is_possible & (counts <= lengths)
+        inside = (jnp.arange(time, dtype=np.int32)[:, None] < lengths)[:, :, None] & is_possible[:, None]
+        result = jnp.where(is_possible, result, np.float32(0 if attrs["ignore_longer_outputs_than_inputs"] else np.inf))
+        return result.astype(logits.dtype), jnp.where(inside, gradient, np.float32(0)).astype(logits.dtype)
+
+    return loss
+
+
+RULES = {"CTCLoss": Rule(_loss(True)), "CTCLossV2": Rule(_loss(False))}

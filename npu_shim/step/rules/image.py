@@ -1,0 +1,190 @@
+"""Images: [batch, height, width, channels] resized, cropped, and taken apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from npu_shim.step.rules.nn import pulled_back
+from npu_shim.step.rules.table import Attrs, Rule
+from npu_shim.step.values import ints, traced
+
+HALF = np.float32(0.5)
+
+
+def _sources(attrs: Attrs, size: int, out: int) -> tuple[Any, bool]:
+    """(Where each row of the result comes from: float32, as TensorFlow counts it; whether corners are aligned)."""
+    aligned = bool(attrs["align_corners"]) and out > 1
+    scale = np.float32((size - 1) / np.float32(out - 1) if aligned else size / np.float32(out))
+    at = np.arange(out, dtype=np.float32)
+    return ((at + HALF) * scale if attrs["half_pixel_centers"] else at * scale), aligned
+
+
+# -- nearest -----------------------------------------------------------------------------------------------------------
+
+
+def _nearest(attrs: Attrs, size: int, out: int) -> Any:
+    sources, aligned = _sources(attrs, size, out)
+    rounded = np.floor(sources + HALF) if aligned else np.floor(sources)
+    return np.clip(rounded.astype(np.int64), 0, size - 1)
+
+
+def nearest(attrs: Attrs, x: Any, size: Any) -> Any:
+    """ResizeNearestNeighbor."""
+    height, width = ints(size)
+    rows, columns = _nearest(attrs, x.shape[1], height), _nearest(attrs, x.shape[2], width)
+    return traced(x)[:, rows[:, None], columns[None, :]]
+
+
+def nearest_grad(attrs: Attrs, g: Any, size: Any) -> Any:
+    """ResizeNearestNeighborGrad: `size` is that of the images."""
+    like = jax.ShapeDtypeStruct((g.shape[0], *ints(size), g.shape[3]), g.dtype)
+    return jax.linear_transpose(lambda x: nearest(attrs, x, np.array(g.shape[1:3])), like)(traced(g))[0]
+
+
+# -- bilinear ----------------------------------------------------------------------------------------------------------
+
+
+def _weights(attrs: Attrs, size: int, out: int) -> tuple[Any, Any, Any]:
+    sources, _ = _sources(attrs, size, out)
+    sources = sources - HALF if attrs["half_pixel_centers"] else sources
+    floor = np.floor(sources)
+    lower = np.maximum(floor.astype(np.int64), 0)
+    upper = np.clip(np.ceil(sources).astype(np.int64), 0, size - 1)
+    return np.minimum(lower, size - 1), upper, (sources - floor).astype(np.float32)
+
+
+def bilinear(attrs: Attrs, x: Any, size: Any) -> Any:
+    """ResizeBilinear: float32."""
+    height, width = ints(size)
+    x = traced(x).astype(np.float32)
+    top, bottom, down = _weights(attrs, x.shape[1], height)
+    left, right, along = _weights(attrs, x.shape[2], width)
+    down, along = down[:, None, None], along[:, None]
+
+    def row(at: Any) -> Any:
+        one, other = x[:, at][:, :, left], x[:, at][:, :, right]
+        return one + (other - one) * along
+
+    upper, lower = row(top), row(bottom)
+    return upper + (lower - upper) * down
+
+
+def bilinear_grad(attrs: Attrs, g: Any, original: Any) -> Any:
+    """ResizeBilinearGrad."""
+    like = jax.ShapeDtypeStruct(original.shape, np.float32)
+    (result,) = jax.linear_transpose(lambda x: bilinear(attrs, x, np.array(g.shape[1:3])), like)(traced(g))
+    return result.astype(original.dtype)
+
+
+# -- crops -------------------------------------------------------------------------------------------------------------
+
+
+def _ticks(low: Any, high: Any, size: int, out: int) -> Any:
+    """Where the rows of each crop come from: float32 [boxes, out]."""
+    most = np.float32(size - 1)
+    if out == 1:
+        return HALF * (low + high)[:, None] * most
+    step = (high - low) * most / np.float32(out - 1)
+    return (low * most)[:, None] + np.arange(out, dtype=np.float32) * step[:, None]
+
+
+def crop(attrs: Attrs, images: Any, boxes: Any, numbers: Any, size: Any) -> Any:
+    """CropAndResize: float32 [boxes, height, width, channels]."""
+    height, width = ints(size)
+    images, boxes = traced(images).astype(np.float32), traced(boxes)
+    down = _ticks(boxes[:, 0], boxes[:, 2], images.shape[1], height)
+    along = _ticks(boxes[:, 1], boxes[:, 3], images.shape[2], width)
+    is_in = _is_within(down, images.shape[1])[:, :, None] & _is_within(along, images.shape[2])[:, None]
+    taken = _nearest_of if attrs.get("method", "bilinear") == "nearest" else _between
+    values = taken(images, numbers, down, along)
+    return jnp.where(is_in[..., None], values, np.float32(attrs.get("extrapolation_value", 0)))
+
+
+def _is_within(ticks: Any, size: int) -> Any:
+    return (ticks >= np.float32(0)) & (ticks <= np.float32(size - 1))
+
+
+def _picked(images: Any, numbers: Any, rows: Any, columns: Any) -> Any:
+    rows, columns = (part.astype(np.int32) for part in (rows[:, :, None], columns[:, None, :]))
+    return images.at[numbers[:, None, None], rows, columns].get(mode="clip")
+
+
+def _nearest_of(images: Any, numbers: Any, down: Any, along: Any) -> Any:
+    return _picked(images, numbers, _rounded(down), _rounded(along))
+
+
+def _rounded(ticks: Any) -> Any:
+    return jnp.floor(ticks + HALF)
+
+
+def _between(images: Any, numbers: Any, down: Any, along: Any) -> Any:
+    top, left = jax.lax.stop_gradient(jnp.floor(down)), jax.lax.stop_gradient(jnp.floor(along))
+    bottom, right = jax.lax.stop_gradient(jnp.ceil(down)), jax.lax.stop_gradient(jnp.ceil(along))
+    across, below = (along - left)[:, None, :, None], (down - top)[:, :, None, None]
+
+    def row(at: Any) -> Any:
+        one, other = _picked(images, numbers, at, left), _picked(images, numbers, at, right)
+        return one + (other - one) * across
+
+    upper, lower = row(top), row(bottom)
+    return upper + (lower - upper) * below
+
+
+def crop_grad_image(attrs: Attrs, g: Any, boxes: Any, numbers: Any, size: Any) -> Any:
+    """CropAndResizeGradImage."""
+    images = jnp.zeros(ints(size), np.float32)
+    shape = np.array(g.shape[1:3])
+    return pulled_back(lambda x: crop(attrs, x, boxes, numbers, shape), images, g).astype(attrs["T"])
+
+
+def crop_grad_boxes(attrs: Attrs, g: Any, images: Any, boxes: Any, numbers: Any) -> Any:
+    """CropAndResizeGradBoxes."""
+    shape = np.array(g.shape[1:3])
+    return pulled_back(lambda where: crop(attrs, images, where, numbers, shape), boxes, g)
+
+
+# -- others ------------------------------------------------------------------------------------------------------------
+
+
+def contrast(attrs: Attrs, x: Any, factor: Any) -> Any:
+    """AdjustContrastv2: away from the mean of each channel of each image."""
+    x = traced(x)
+    mean = jnp.mean(x.astype(np.float32), (-3, -2), keepdims=True)
+    return ((x.astype(np.float32) - mean) * factor + mean).astype(x.dtype)
+
+
+def patches(attrs: Attrs, x: Any) -> Any:
+    """ExtractImagePatches: [batch, rows, columns, height * width * channels]."""
+    (_, *kernel, _), (_, *strides, _), (_, *rates, _) = attrs["ksizes"], attrs["strides"], attrs["rates"]
+    x, outs = traced(x), []
+    spans = [(k - 1) * r + 1 for k, r in zip(kernel, rates)]
+    pads = [(0, 0)]
+    for size, span, stride in zip(x.shape[1:3], spans, strides):
+        out = -(-size // stride) if attrs["padding"] == "SAME" else (size - span) // stride + 1
+        more = max(0, (out - 1) * stride + span - size) if attrs["padding"] == "SAME" else 0
+        pads.append((more // 2, more - more // 2))
+        outs.append(out)
+    x = jnp.pad(x, [*pads, (0, 0)])
+    parts = [
+        x[:, i * rates[0] :, j * rates[1] :][:, : (outs[0] - 1) * strides[0] + 1 : strides[0],
+                                             : (outs[1] - 1) * strides[1] + 1 : strides[1]]
+        for i in range(kernel[0]) for j in range(kernel[1])
+    ]  # fmt: skip
+    return jnp.concatenate(parts, -1)
+
+
+RULES = {
+    "ResizeNearestNeighbor": Rule(nearest, known=(1,)),
+    "ResizeNearestNeighborGrad": Rule(nearest_grad, known=(1,)),
+    "ResizeBilinear": Rule(bilinear, known=(1,)),
+    "ResizeBilinearGrad": Rule(bilinear_grad),
+    "CropAndResize": Rule(crop, known=(3,)),
+    "CropAndResizeGradImage": Rule(crop_grad_image, known=(3,)),
+    "CropAndResizeGradBoxes": Rule(crop_grad_boxes),
+    "AdjustContrastv2": Rule(contrast),
+    "ExtractImagePatches": Rule(patches),
+}

@@ -1,0 +1,248 @@
+"""Cases of `step_cases` for rarer families: linear algebra, sparse tensors, images, recurrent cells, CTC, FakeQuant."""
+
+import numpy as np
+from step_cases import BFLOAT16, Draw, known  # noqa: F401
+
+F32, I32, I64 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.int64)
+
+
+def _floats(draw, *dims, dtype=F32, low=-3.0, high=3.0):
+    return draw.array(dims, dtype, low, high, odd=False)
+
+
+def _with(*makes):
+    return lambda draw: [make(draw) for make in makes]
+
+
+def _positive(draw, *lead, size=3):
+    x = _floats(draw, *lead, size, size, low=-1, high=1)
+    return (x @ np.swapaxes(x, -1, -2) + np.eye(size, dtype=np.float32)).astype(np.float32)
+
+
+def _scalar(value, dtype=np.int32):
+    return np.array(value, dtype)
+
+
+def _triangular(draw):
+    matrix = _positive(draw, 2)
+    return [matrix, _floats(draw, 2, 3, 2)], {
+        "lower": bool(draw.random.randint(2)),
+        "adjoint": bool(draw.random.randint(2)),
+    }
+
+
+# -- sparse ------------------------------------------------------------------------------------------------------------
+
+
+def _indices(draw, count, rows, columns):
+    flat = np.sort(draw.random.permutation(rows * columns)[:count])
+    return np.stack(np.unravel_index(flat, (rows, columns)), -1).astype(np.int64)
+
+
+def _sparse_product(draw):
+    a, b = bool(draw.random.randint(2)), bool(draw.random.randint(2))
+    right = (3 if a else 5, 4)
+    values = [
+        _indices(draw, 6, 3, 5),
+        _floats(draw, 6),
+        known([3, 5], np.int64),
+        _floats(draw, *right[:: -1 if b else 1]),
+    ]
+    return values, {"adjoint_a": a, "adjoint_b": b}
+
+
+def _segments(draw):
+    ids = np.sort(draw.random.randint(0, 4, 6)).astype(np.int32)
+    return [_floats(draw, 5, 3), draw.random.randint(0, 5, 6).astype(np.int32), known(ids)], {}
+
+
+def _more_segments(draw):
+    values, attrs = _segments(draw)
+    return [*values[:2], values[2].value, known(6)], attrs
+
+
+def _segments_grad(draw):
+    ids = np.sort(draw.random.randint(0, 4, 6)).astype(np.int32)
+    return [_floats(draw, 4, 3), draw.random.randint(0, 5, 6).astype(np.int32), ids, known(5)], {}
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+WAYS = [{"align_corners": a, "half_pixel_centers": h} for a, h in ((False, False), (True, False), (False, True))]
+
+
+def _resized(draw):
+    return [([_floats(draw, 2, 4, 5, 2), known([7, 3])], way) for way in WAYS]
+
+
+def _resized_grad(draw):
+    return [([_floats(draw, 2, 7, 3, 2), known([4, 5])], way) for way in WAYS]
+
+
+def _bilinear_grad(draw):
+    return [([_floats(draw, 2, 7, 3, 2), _floats(draw, 2, 4, 5, 2)], way) for way in WAYS]
+
+
+def _boxes(draw):
+    corners = np.sort(_floats(draw, 3, 2, 2, low=-0.2, high=1.2), 1).reshape(3, 4)
+    return corners, draw.random.randint(0, 2, 3).astype(np.int32)
+
+
+def _crop(draw):
+    boxes, numbers = _boxes(draw)
+    return [_floats(draw, 2, 5, 6, 2), boxes, numbers, known([3, 4])], {"method": draw.one_of("bilinear", "nearest"),
+                                                                         "extrapolation_value": 0.5}  # fmt: skip
+
+
+def _crop_image(draw):
+    boxes, numbers = _boxes(draw)
+    return [_floats(draw, 3, 3, 4, 2), boxes, numbers, known([2, 5, 6, 2])], {"T": F32}
+
+
+def _crop_boxes(draw):
+    boxes, numbers = _boxes(draw)
+    return [_floats(draw, 3, 3, 4, 2), _floats(draw, 2, 5, 6, 2), boxes, numbers], {}
+
+
+def _patches(draw):
+    sizes = {"ksizes": [1, 3, 2, 1], "strides": [1, 2, 1, 1], "rates": [1, 1, 2, 1]}
+    return [([_floats(draw, 2, 7, 6, 3)], {**sizes, "padding": padding}) for padding in ("SAME", "VALID")]
+
+
+# -- recurrent ---------------------------------------------------------------------------------------------------------
+
+BATCH, INPUT, SIZE, TIME = 2, 3, 4, 5
+
+
+def _weights(draw):
+    return [_floats(draw, INPUT + SIZE, 4 * SIZE, low=-1, high=1), *(_floats(draw, SIZE) for _ in range(3)),
+            _floats(draw, 4 * SIZE)]  # fmt: skip
+
+
+def _state(draw):
+    return [_floats(draw, BATCH, SIZE, low=-1, high=1) for _ in range(2)]
+
+
+def _lstm_attrs(draw):
+    return {"use_peephole": bool(draw.random.randint(2)), "cell_clip": 2.5}
+
+
+def _cell(draw):
+    return [_floats(draw, BATCH, INPUT), *_state(draw), *_weights(draw)], {**_lstm_attrs(draw), "forget_bias": 0.5}
+
+
+def _gates(draw, *lead):
+    return [_floats(draw, *lead, BATCH, SIZE, low=0.1, high=0.9) for _ in range(7)]
+
+
+def _cell_grad(draw):
+    inputs = [_floats(draw, BATCH, INPUT), *_state(draw), *_weights(draw), *_gates(draw)[:6]]
+    return [*inputs, *_state(draw)], {"use_peephole": bool(draw.random.randint(2))}
+
+
+def _block(draw):
+    inputs = [_scalar(3, np.int64), _floats(draw, TIME, BATCH, INPUT), *_state(draw), *_weights(draw)]
+    return inputs, _lstm_attrs(draw)
+
+
+def _gru(draw):
+    weights = [_floats(draw, INPUT + SIZE, n * SIZE, low=-1, high=1) for n in (2, 1)]
+    return [_floats(draw, BATCH, INPUT), _state(draw)[0], *weights, _floats(draw, 2 * SIZE), _floats(draw, SIZE)], {}
+
+
+def _gru_grad(draw):
+    inputs, _ = _gru(draw)
+    return [*inputs, *_gates(draw)[:3], _state(draw)[0]], {}
+
+
+# -- CTC, FakeQuant ----------------------------------------------------------------------------------------------------
+
+
+def _ctc(draw):
+    """Three rows: labels that repeat, one alone, and as many as there are steps."""
+    indices = np.int64([[0, 0], [0, 1], [0, 2], [1, 0], [2, 0], [2, 1], [2, 2], [2, 3]])
+    values = np.int32([1, 1, 2, 3, 3, 1, 2, 1])
+    lengths = np.int32([6, 4, 4])
+    return [_floats(draw, 6, 3, 5), indices, values, lengths], {"ctc_merge_repeated": bool(draw.random.randint(4))}
+
+
+def _quantized(draw, *inputs):
+    bounds = [_scalar(draw.random.uniform(-2, -0.1), F32), _scalar(draw.random.uniform(0.1, 2), F32)]
+    return [*inputs, *bounds], {"num_bits": draw.one_of(4, 8), "narrow_range": bool(draw.random.randint(2))}
+
+
+def _by_channel(draw, *inputs):
+    _, attrs = _quantized(draw)
+    return [*inputs, _floats(draw, 3, low=-2, high=-0.1), _floats(draw, 3, low=0.1, high=2)], attrs
+
+
+FAMILIES = {
+    "MatrixBandPart": _with(
+        lambda d: ([_floats(d, 2, 4, 5), _scalar(d.random.randint(-1, 3)), known(d.random.randint(-1, 3))], {})
+    ),
+    "MatrixDiag": _with(lambda d: ([_floats(d, 2, 3)], {})),
+    "MatrixDiagV3": _with(
+        lambda d: ([_floats(d, 2, 3), known(d.one_of(0, 1, -2)), known(-1), known(-1), known(0.5, F32)], {})
+    ),
+    "MatrixDiagPart": _with(lambda d: ([_floats(d, 2, 3, 4)], {})),
+    "MatrixDiagPartV3": _with(lambda d: ([_floats(d, 2, 3, 4), known(d.one_of(0, 1, -1)), known(0.5, F32)], {})),
+    "MatrixSetDiag": _with(lambda d: ([_floats(d, 2, 3, 4), _floats(d, 2, 3)], {})),
+    "Diag": _with(lambda d: ([_floats(d, 2, 3)], {})),
+    "DiagPart": _with(lambda d: ([_floats(d, 2, 3, 2, 3)], {})),
+    "Cholesky": _with(lambda d: ([_positive(d, 2)], {})),
+    "CholeskyGrad": _with(lambda d: ([np.linalg.cholesky(_positive(d, 2)), np.tril(_floats(d, 2, 3, 3))], {})),
+    "MatrixInverse": _with(lambda d: ([_positive(d, 2)], {"adjoint": bool(d.random.randint(2))})),
+    "MatrixSolve": _with(lambda d: ([_positive(d, 2), _floats(d, 2, 3, 2)], {"adjoint": bool(d.random.randint(2))})),
+    "MatrixTriangularSolve": _with(_triangular),
+    "MatrixDeterminant": _with(lambda d: ([_positive(d, 2)], {})),
+    "LogMatrixDeterminant": _with(lambda d: ([_positive(d, 2)], {})),
+    "Svd": _with(lambda d: ([_floats(d, 2, 3, 4)], {"compute_uv": False})),
+    "SelfAdjointEigV2": _with(lambda d: ([_positive(d, 2)], {"compute_v": False})),
+    "FFT": _with(lambda d: ([_floats(d, 2, 6).astype(np.complex64)], {})),
+    "RFFT": _with(lambda d: ([_floats(d, 2, 6), known([5])], {})),
+    "IRFFT": _with(lambda d: ([_floats(d, 2, 4).astype(np.complex64), known([6])], {})),
+    "SparseTensorDenseMatMul": _with(_sparse_product),
+    "SparseToDense": _with(
+        lambda d: ([_indices(d, 4, 3, 5), known([3, 5], np.int64), _floats(d, 4), _scalar(0.5, F32)], {}),
+        lambda d: ([np.int32([1, 3]), known([5]), _scalar(2, F32), _scalar(0.5, F32)], {}),
+    ),
+    "SparseReduceSum": _with(
+        lambda d: (
+            [_indices(d, 6, 3, 5), _floats(d, 6), known([3, 5], np.int64), known([d.one_of(0, -1)])],
+            {"keep_dims": bool(d.random.randint(2))},
+        )
+    ),
+    "SparseReorder": _with(
+        lambda d: ([_indices(d, 6, 3, 5)[d.random.permutation(6)], _floats(d, 6), known([3, 5], np.int64)], {})
+    ),
+    "ListDiff": _with(lambda d: ([known(d.random.randint(0, 9, 6)), known(d.random.randint(0, 9, 4))], {})),
+    "Bucketize": _with(lambda d: ([_floats(d, 9)], {"boundaries": [-1.0, 0.5, 2.0]})),
+    **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"), _with(_segments)),
+    "SparseSegmentMeanWithNumSegments": _with(_more_segments),
+    **dict.fromkeys(("SparseSegmentMeanGrad", "SparseSegmentSqrtNGrad"), _with(_segments_grad)),
+    "ResizeNearestNeighbor": _resized,
+    "ResizeBilinear": _resized,
+    "ResizeNearestNeighborGrad": _resized_grad,
+    "ResizeBilinearGrad": _bilinear_grad,
+    "CropAndResize": _with(_crop),
+    "CropAndResizeGradImage": _with(_crop_image),
+    "CropAndResizeGradBoxes": _with(_crop_boxes),
+    "AdjustContrastv2": _with(lambda d: ([_floats(d, 2, 3, 4, 3), _scalar(1.7, F32)], {})),
+    "ExtractImagePatches": _patches,
+    "LSTMBlockCell": _with(_cell),
+    "LSTMBlockCellGrad": _with(_cell_grad),
+    "BlockLSTM": _with(_block),
+    "BlockLSTMV2": _with(_block),
+    "GRUBlockCell": _with(_gru),
+    "GRUBlockCellGrad": _with(_gru_grad),
+    "CTCLoss": _with(_ctc),
+    "CTCLossV2": _with(_ctc),
+    "FakeQuantWithMinMaxArgs": _with(
+        lambda d: ([_floats(d, 9)], {"min": -1.3, "max": 1.7, "num_bits": d.one_of(4, 8)})
+    ),
+    "FakeQuantWithMinMaxArgsGradient": _with(lambda d: ([_floats(d, 9), _floats(d, 9)], {"min": -1.3, "max": 1.7})),
+    "FakeQuantWithMinMaxVars": _with(lambda d: _quantized(d, _floats(d, 9))),
+    "FakeQuantWithMinMaxVarsGradient": _with(lambda d: _quantized(d, _floats(d, 9), _floats(d, 9))),
+    "FakeQuantWithMinMaxVarsPerChannel": _with(lambda d: _by_channel(d, _floats(d, 4, 3))),
+    "FakeQuantWithMinMaxVarsPerChannelGradient": _with(lambda d: _by_channel(d, _floats(d, 4, 3), _floats(d, 4, 3))),
+}
