@@ -184,6 +184,8 @@ class Scope:
 
     def tensor(self, source: Source) -> Any:
         """What is fetched; Refusal if it is no tensor of known size."""
+        if source[0] not in self.values:
+            raise self.refusal(self.nodes[source[0]], "it is fetched, and it is inside of a loop")
         value = self.value(self.raw(source))
         if isinstance(value, Dims):
             return rows.as_tensor(value)

@@ -63,6 +63,8 @@ RULES = {
     "VariableShape": Effect(_shape),
     "ResourceGather": Effect(_gather),
     "ResourceGatherNd": Effect(_gather_nd),
+    "StridedSliceAssign": Update(indexing.strided_slice_assign, known=(3,)),
+    "ResourceStridedSliceAssign": Update(indexing.strided_slice_assign, known=(3,)),
     "Assign": Update(lambda attrs, old, value: value),
     "AssignVariableOp": Update(lambda attrs, old, value: value),
     "AssignAdd": Update(lambda attrs, old, value: old + value),

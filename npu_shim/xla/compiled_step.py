@@ -111,7 +111,7 @@ class CompiledStep:
         self._others = source.other_values(self._variables)
         self._kept = {name: variable for name, variable in self._variables.items() if not source.is_local(name)}
         self._keys = step_checkpoint.keys_of(source.graph, [*self._kept, *self._others])
-        self._has_values = source.session is not None or not set(self._variables) - {random_ops.STATE}
+        self._has_values = source.session is not None or all(map(step_checkpoint.is_of_random_ops, self._variables))
 
     @property
     def recomputation(self) -> Any:

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.checkpoint.selection import FLOATS
 from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.step import counters
 from npu_shim.xla.passes.resources import random_ops
 from npu_shim.xla.sources import READS, VARIABLE_OPS
 
@@ -67,13 +68,17 @@ def values(prefix: str, graph: Any) -> dict[str, np.ndarray]:
         problems = [_problem(_Declared.of(wanted[name]), keys[name], shapes, dtypes) for name in known]
         _raise_any(prefix, problems)
         values = {name: _part(reader.get_tensor(keys[name][0]), keys[name][1]) for name in known}
-        if random_ops.STATE in shapes:
-            values[random_ops.STATE] = reader.get_tensor(random_ops.STATE)
+        values.update((name, reader.get_tensor(name)) for name in shapes if is_of_random_ops(name))
     except ConfigError:
         raise
     except (tf.errors.OpError, ValueError, RuntimeError) as reason:
         raise ConfigError("checkpoint '%s' cannot be read: %s" % (prefix, str(reason).splitlines()[0])) from reason
     return values
+
+
+def is_of_random_ops(name: str) -> bool:
+    """Whether a variable of a step is the state of its random ops, which the script does not have."""
+    return name == random_ops.STATE or name.startswith(counters.STATE)
 
 
 def _parts_of(wanted, shapes):
@@ -190,7 +195,7 @@ def load(
     except (tf.errors.OpError, ValueError) as reason:
         raise ConfigError("'%s' is not a TensorFlow checkpoint: %s" % (prefix, reason)) from reason
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
-    names = sorted(name for name in variables if name != random_ops.STATE or name in shapes)
+    names = sorted(name for name in variables if not is_of_random_ops(name) or name in shapes)
     problems = [_problem(variables[name], keys[name], shapes, dtypes) for name in names]
     _raise_any(prefix, problems)
     if not names:

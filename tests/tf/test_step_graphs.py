@@ -230,6 +230,26 @@ def test_writes_in_conditionals(v1_control_flow):
             compared([after], {p: np.bool_(value)}, runs=2)
 
 
+def test_a_sparse_gradient_of_one_branch_and_slices_that_are_set(v1_control_flow):
+    x, given = fed(np.float32([[1, 2], [3, 4], [5, 6]]))
+    p, taken = fed(np.bool_(True))
+    i, at = fed(np.int32(1))
+    w = tf.get_variable("w", initializer=np.float32([[1, 2], [3, 4], [5, 6]]))
+    y = tf.reduce_sum(tf.cond(p, lambda: tf.gather(w, [0, 2]) * 2, lambda: w[:2] * 3) * x[:2])
+    gradient = tf.convert_to_tensor(tf.gradients(y, w)[0])
+    fetches = [y, gradient]
+    for resource in (False, True):
+        v = tf.get_variable(
+            "v%d" % resource, initializer=np.float32(np.arange(12)).reshape(3, 4), use_resource=resource
+        )
+        with tf.control_dependencies([v[1:, ::2].assign([[7.0, 8.0], [9.0, 10.0]])]):
+            second = v[i].assign([1.0, 2.0, 3.0, 4.0])
+        with tf.control_dependencies([second]):
+            fetches.append(v.read_value() + 0)
+    for side in (taken, not taken):
+        compared(fetches, {x: given, p: np.bool_(side), i: at})
+
+
 def test_every_update_counts(v1_control_flow):
     for resource in (False, True):
         v = tf.get_variable("v%d" % resource, initializer=np.float32(1), use_resource=resource)

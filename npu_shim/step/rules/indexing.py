@@ -76,6 +76,12 @@ def _traced_index(attrs: Attrs, begin: Any, end: Any, strides: Any) -> tuple[Any
     return tuple(index)
 
 
+def strided_slice_assign(attrs: Attrs, old: Any, begin: Any, end: Any, strides: Any, value: Any) -> Any:
+    """The new value of a variable, part of which is set."""
+    index = index_of(attrs, begin, end, strides) if is_known(begin, end) else _traced_index(attrs, begin, end, strides)
+    return traced(old).at[index].set(value)
+
+
 def strided_slice_grad(attrs: Attrs, shape: Any, begin: Any, end: Any, strides: Any, gradient: Any) -> Any:
     """StridedSliceGrad."""
     zeros = jnp.zeros(ints(shape) if shape.size else (), gradient.dtype)
