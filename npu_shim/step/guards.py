@@ -130,7 +130,7 @@ def either(scope: Any, node: Node, predicate: Any, one: Any, other: Any) -> Any:
 def _differ_in_rows(one: Any, other: Any) -> bool:
     if not isinstance(one, jax.Array) or not isinstance(other, jax.Array) or not one.ndim or one.ndim != other.ndim:
         return False
-    return one.dtype == other.dtype and one.shape[0] != other.shape[0] and one.shape[1:] == other.shape[1:]
+    return bool(one.dtype == other.dtype and one.shape[0] != other.shape[0] and one.shape[1:] == other.shape[1:])
 
 
 def _rows_of_either(predicate: Any, one: Any, other: Any) -> Rows:

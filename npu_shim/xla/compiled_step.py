@@ -16,7 +16,6 @@ from npu_shim.rewriter.ir import graphdef
 from npu_shim.session import devices
 from npu_shim.xla import known_feeds, open_rows, recent, rewriting, step_checkpoint, step_function
 from npu_shim.xla.passes.legalize.site import NotConstant
-from npu_shim.xla.passes.resources import random_ops
 from npu_shim.xla.passes.shapes import compile_time, dynamic_shapes
 from npu_shim.xla.refusals import hlo_of, parsed, xla_errors
 from npu_shim.xla.sources import Source
