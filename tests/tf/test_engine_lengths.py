@@ -13,6 +13,7 @@ import npu_shim
 from npu_shim.engine import sessions as engine
 from npu_shim.engine.runtime import loading, runs
 from npu_shim.options import engine as options
+from npu_shim.options.reports import ledger
 from npu_shim.xla.passes.shapes import static_shapes
 
 HAS_ENGINE = not tf.__version__.startswith("1.") and (options.has_jax() or options.interpreter())
@@ -322,6 +323,13 @@ def test_a_variable_s_handle_is_no_value(caplog):  # of a number of classes that
     logging.getLogger("npu_shim").propagate = True
     assert run("pjrt") == run("session") == [1, 1, 2]
     assert "TypeError" not in caplog.text
+
+
+def test_a_step_that_is_refused_is_told_of_at_the_end(monkeypatch):
+    monkeypatch.setattr(ledger, "_noted", {})
+    known = runs.Known("the run of 'train'")
+    known.refuse(ValueError("no such shape\nand more"))
+    assert ledger.of_process() == (ledger.Fact(ledger.LEFT, "the run of 'train': ValueError: no such shape"),)
 
 
 def test_shapes_that_never_return_are_not_remembered_for_ever(monkeypatch):
