@@ -1,6 +1,7 @@
 """Counts the nodes of graphs whose ops have no rule in `npu_shim.step`; needs TensorFlow and JAX in one Python.
 
     python scripts/step_coverage.py GRAPH...     GraphDefs: .pb, also .gz and .xz, or .meta
+    python scripts/step_coverage.py --names      writes npu_shim/step/op_names.py
     python scripts/step_coverage.py --compiled   the ops that TensorFlow's own XLA bridge compiles and that have none
 
 It prints one op a line, the most frequent first: how many nodes in how many graphs.
@@ -12,8 +13,10 @@ import gzip
 import lzma
 import os
 import sys
+import textwrap
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, ROOT)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 
@@ -46,6 +49,18 @@ def compiled_ops():
     return sorted(tf_internals.xla_kernels())
 
 
+def write_names(path=os.path.join(ROOT, "npu_shim", "step", "op_names.py")):
+    """Writes the names of all ops that have a rule, between the quotes of that file."""
+    from npu_shim.step.ops import TABLE
+
+    with open(path) as f:
+        before, _, rest = f.read().partition('    """\n')
+    after = rest.partition('    """.split()')[2]
+    lines = textwrap.wrap(" ".join(sorted(TABLE)), 112, initial_indent="    ", subsequent_indent="    ")
+    with open(path, "w") as f:
+        f.write('%s    """\n%s\n    """.split()%s' % (before, "\n".join(lines), after))
+
+
 def counted(paths):
     """Op -> (nodes, graphs)."""
     nodes, graphs = collections.Counter(), collections.Counter()
@@ -61,7 +76,11 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("graphs", nargs="*")
     parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--names", action="store_true")
     asked = parser.parse_args(arguments)
+    if asked.names:
+        write_names()
+        return False
     if asked.compiled:
         everything = compiled_ops()
         open_ones = without_rule(everything)

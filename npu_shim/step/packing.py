@@ -10,6 +10,7 @@ import json
 import struct
 from typing import Any, Iterable, Mapping
 
+from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.ir.attributes import LOW_BITS, STORAGE, Callee, DType, Shape, Tensor, Unbound
 from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
@@ -80,7 +81,7 @@ class _Writer:
     """
 
     def __init__(self, module: Module) -> None:
-        self._definition = module.definition
+        self._definition, self._graph = module.definition, module.graph
         self._functions = module.functions
         self.shared: list[Any] = []
         self._numbers: dict[str, int] = {}  # attributes as JSON -> their place in `shared`
@@ -92,12 +93,16 @@ class _Writer:
 
     def graph(self, graph: Graph) -> dict[str, Any]:
         """A graph or a function's body."""
-        numbers = {node: number for number, node in enumerate(graph.nodes.values())}
+        nodes = list(graph.nodes.values())
+        if graph is self._graph:  # of a session's, only what the results need
+            needed = order.ancestors([value.node for value in graph.results.values()])
+            nodes = [node for node in nodes if node in needed]
+        numbers = {node: number for number, node in enumerate(nodes)}
         returned = getattr(graph, "signature", None)
         results = graph.results if returned is None else {out.name: graph.results[out.name] for out in returned.outputs}
         effects = {"^" + name: node.output(CONTROL) for name, node in getattr(graph, "effects", {}).items()}
         return {
-            "nodes": [self._node(node, numbers) for node in graph.nodes.values()],
+            "nodes": [self._node(node, numbers) for node in nodes],
             "results": [[name, *_place(value, numbers)] for name, value in {**results, **effects}.items()],
             "arguments": [numbers[node] for node in graph.arguments],
         }

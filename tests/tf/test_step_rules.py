@@ -15,7 +15,8 @@ jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 from step_cases import CASES, HALF, Draw, known  # noqa: E402
 from step_family_cases import FAMILIES  # noqa: E402
 
-from npu_shim.step import interpreter, unpacking  # noqa: E402
+from npu_shim.step import interpreter, op_names, unpacking  # noqa: E402
+from npu_shim.step.ops import TABLE  # noqa: E402
 
 SEEDS = range(40 if os.environ.get("NPU_SHIM_NIGHTLY") else 1)
 ROUGH = {"Digamma": 50, "Lgamma": 50, "Pow": 20, "Prod": 30, "Cumprod": 30, "Erfinv": 50, "Tan": 50, "Sinh": 20,
@@ -49,6 +50,11 @@ def first_array(inputs):
 def _set_list(held, values):
     held.SetInParent()
     (held.f if values and isinstance(values[0], float) else held.i).extend(values)
+
+
+def test_the_names_that_processes_without_jax_know_are_those_of_the_table():
+    """Else: python scripts/step_coverage.py --names."""
+    assert op_names.NAMES == TABLE.keys()
 
 
 class Cases:

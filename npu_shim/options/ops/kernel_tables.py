@@ -22,7 +22,7 @@ from npu_shim.rewriter.errors import ConfigError, one_of
 from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, Kernel, KernelTable, of_rows
 from npu_shim.rewriter.graphdef import registry
 from npu_shim.rewriter.tables.slow_kernels import SLOW
-from npu_shim.step import switch
+from npu_shim.step import op_names, switch
 
 DEVICES = ("CPU", "GPU", "XLA")
 FOLDER = "gpu_kernels"  # one file a TensorFlow version: 1.15.json, 2.15.json, ...
@@ -54,7 +54,8 @@ def _interpreted() -> KernelTable:
     """What stands for XLA's kernels where a TensorFlow has none: the interpreter computes what GPUs do."""
     if not switch.is_on():
         raise ConfigError("device 'XLA' needs TensorFlow 2.15 or later, this is %s" % tf.__version__)
-    return KernelTable(_shipped_gpu_or_own(), "GPU")
+    kernels = _shipped_gpu_or_own()
+    return KernelTable({op: kernels.get(op) or (Kernel(ANY_DEVICE),) for op in op_names.NAMES}, "GPU")
 
 
 def has_gpu_kernels() -> bool:
