@@ -16,6 +16,7 @@ import sys
 import textwrap
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+NAMES = os.path.join(ROOT, "npu_shim", "step", "op_names.py")
 sys.path.insert(0, ROOT)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 OPENERS = {".gz": gzip.open, ".xz": lzma.open}
@@ -49,16 +50,16 @@ def compiled_ops():
     return sorted(tf_internals.xla_kernels())
 
 
-def write_names(path=os.path.join(ROOT, "npu_shim", "step", "op_names.py")):
-    """Writes the names of all ops that have a rule, between the quotes of that file."""
+def write_names():
+    """Writes the names of all ops that have a rule, between the quotes of their file."""
     from npu_shim.step.ops import TABLE
 
-    with open(path) as f:
-        before, _, rest = f.read().partition('    """\n')
-    after = rest.partition('    """.split()')[2]
+    with open(NAMES) as f:
+        before, _, rest = f.read().partition('TEXT = """\n')
+    after = rest.partition('"""\n')[2]
     lines = textwrap.wrap(" ".join(sorted(TABLE)), 112, initial_indent="    ", subsequent_indent="    ")
-    with open(path, "w") as f:
-        f.write('%s    """\n%s\n    """.split()%s' % (before, "\n".join(lines), after))
+    with open(NAMES, "w") as f:
+        f.write('%sTEXT = """\n%s\n"""\n%s' % (before, "\n".join(lines), after))
 
 
 def counted(paths):

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-NAMES = frozenset(
-    """
+TEXT = """
     Abs AccumulateNV2 Acos Acosh Add AddN AddV2 AdjustContrastv2 All Angle Any ApplyAdaMax ApplyAdadelta
     ApplyAdagrad ApplyAdagradDA ApplyAdagradV2 ApplyAdam ApplyAdamWithAmsgrad ApplyAddSign ApplyCenteredRMSProp
     ApplyFtrl ApplyFtrlV2 ApplyGradientDescent ApplyKerasMomentum ApplyMomentum ApplyPowerSign
@@ -78,5 +77,5 @@ NAMES = frozenset(
     TruncateMod TruncatedNormal Unique UniqueWithCounts Unpack UnsortedSegmentMax UnsortedSegmentMin
     UnsortedSegmentProd UnsortedSegmentSum VarHandleOp VarIsInitializedOp Variable VariableShape VariableV2
     Where While Xdivy Xlog1py Xlogy ZerosLike Zeta _Arg
-    """.split()
-)
+"""
+NAMES = frozenset(TEXT.split())

@@ -54,7 +54,7 @@ def _set_list(held, values):
 
 def test_the_names_that_processes_without_jax_know_are_those_of_the_table():
     """Else: python scripts/step_coverage.py --names."""
-    assert op_names.NAMES == TABLE.keys()
+    assert TABLE.keys() == op_names.NAMES
 
 
 class Cases:
