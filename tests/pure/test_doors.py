@@ -47,6 +47,7 @@ def facts(*kinds):
 EFFECTS = {
     "mode": (ledger.LOWERED_IN_TRAINING, [ledger.LOWERED, (ledger.KEPT_IN_TRAINING, "float64")], "step: float64"),
     "engine": (ledger.TAKEN, [(ledger.LEFT, "the run of 'x': why"), ledger.NO_UPDATE], "all: the run of 'x': why"),
+    "own engine": (ledger.TAKEN, [(ledger.LEFT, "why")], "has taken no training step, the session ran all: why"),
     "worker": (ledger.TAKEN, [], "was not needed"),
     "scale": (ledger.SCALED, [(ledger.UNSCALED, "by hand"), ledger.WITHOUT_FLOAT16], "has scaled no loss: by hand"),
     "step": (ledger.TAKEN, [(ledger.LEFT, "why")], "no training step of a session ran as one"),
@@ -98,11 +99,22 @@ def test_less_telling_reasons_are_given_where_there_is_no_better_one():
     assert doors.lines(facts(ledger.SESSION, (ledger.KEPT, "why"), ledger.LOWERED), mode) == []
 
 
+def test_an_engine_that_a_config_or_enable_names_has_reached_the_sessions_that_it_is_for():
+    """Such a session is not one that names no engine."""
+    for name in ("option: npu_shim_engine", "npu_shim.enable: npu_shim_engine"):
+        asked = [(name, "pjrt", doors.of_option("npu_shim_engine", "pjrt"))]
+        assert doors.lines(facts(ledger.SESSION, ledger.TAKEN), asked) == []
+        assert "has reached no session: it runs the training steps of sessions, and" in doors.lines([], asked)[0]
+    assert doors.lines(facts(ledger.SESSION, ledger.TAKEN), doors.asked_by("--set", "npu_shim_engine=pjrt")) == []
+
+
 def test_words_that_ask_for_nothing_are_no_requests():
     asked = lambda *pair: [door for _, _, door in doors.asked_by(*pair)]  # noqa: E731
     assert asked("--engine", "auto") == asked("--engine", "session") == asked("--loss-scale", "off") == []
     assert asked("--engine", "pjrt") == asked("NPU_SHIM_ENGINE", "pjrt") == ["engine"]
     assert asked("--set", "npu_shim_watch=true") == ["watch"]
+    assert asked("--set", "npu_shim_engine=pjrt") == ["own engine"]
+    assert doors.of_option("npu_shim_engine", "session") is None
     assert asked("--set", "npu_shim_profile=gpu") == ["options"]
     assert asked("--verbose", "") == asked("NPU_SHIM_LOG", "off") == []
     assert doors.of_option("iterations_per_loop", 1) is doors.of_option("npu_shim_xla", "off") is None

@@ -78,6 +78,7 @@ DOORS = {
     "engine": Door(
         "runs the training steps of sessions that name no engine themselves", ledger.FREE_SESSION, _engine
     ),
+    "own engine": Door("runs the training steps of sessions", ledger.SESSION, _engine),
     "worker": Door(
         "runs the engine's programs", ledger.SESSION, _needs(ledger.TAKEN, "was not needed: no step ran on the engine")
     ),
@@ -124,7 +125,8 @@ FLAGS_WITHOUT_DOOR = {VERBOSE: "shows what there is"}
 # an option of a session -> its door
 OPTIONS = {
     "precision_mode": "mode", "precision_mode_v2": "mode", "npu_shim_amp_level": "mode",
-    "npu_shim_engine": "engine", "npu_shim_recompute": "step", "npu_shim_attention": "step", "npu_shim_xla": "clusters",
+    "npu_shim_engine": "own engine", "npu_shim_recompute": "step", "npu_shim_attention": "step",
+    "npu_shim_xla": "clusters",
     "npu_shim_watch": "watch", "enable_dump": "dump", "enable_dump_debug": "dump", "profiling_mode": "profile",
     "iterations_per_loop": "repeat",
 }  # fmt: skip
@@ -172,7 +174,8 @@ ENVIRONMENT_WITHOUT_DOOR = {
 }  # fmt: skip
 # what is asked by a word that asks for nothing: sessions do that anyway
 NOTHING = {
-    "engine": ("auto", "session"), "scale": ("auto", "off"), "step": ("auto",), "clusters": ("auto", "off"),
+    "engine": ("auto", "session"), "own engine": ("auto", "session"), "scale": ("auto", "off"), "step": ("auto",),
+    "clusters": ("auto", "off"),
     "repeat": ("1",), "masters": ("0",), "restore": ("0",),
 }  # fmt: skip
 
