@@ -265,7 +265,9 @@ class Engine:
         """Runs a part of a step in the session, given the values so far; returns dict of tensor name to value."""
         if part.is_empty:
             return {}
-        fetches, feeds = [list(part.fetches), list(part.targets)], {**run.request.feeds, **_of(values, part.feeds)}
+        again = {name: values[same] for name, same in part.again.items()}
+        fetches = [list(part.fetches), list(part.targets)]
+        feeds = {**run.request.feeds, **_of(values, part.feeds), **again}
         with self._session_run(part.access):
             return dict(zip(part.fetches, interceptors.plain_run(self._session, fetches, feeds, run.options)[0]))
 

@@ -4,7 +4,8 @@ The run's graph is cut (cut.py) and rewritten as the session would rewrite it (r
 extracted and lowered (xla.step_function). For each set of shapes its HLO goes to the device.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Dict, FrozenSet, Mapping, Tuple
 
 import tensorflow.compat.v1 as tf
@@ -43,12 +44,14 @@ class HostRun:
         targets: names of the operations that are run for their effect.
         feeds: names of the tensors that are fed in addition to the user's feeds.
         access: the variables that it reads and writes.
+        again: name of a tensor that is fed, too -> the one of `feeds` whose value it is given.
     """
 
     fetches: Tuple[str, ...]
     targets: Tuple[str, ...]
     feeds: Tuple[str, ...]
     access: Access
+    again: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_empty(self):
@@ -292,7 +295,8 @@ def make(source, request, nodes, taken, options, steps=()):
     parts = tuple(
         replace(part, then=_host_run(
             [name for name in fetches if source_of(name) in program.hosts or _is_read(cut, program, name)]
-            + _given(cut, program), program.effects, program.needs, taken, nodes,
+            + _given(cut, program), _runnable(source.graph, program.effects), program.needs, taken, nodes,
+            program.again,
         ))
         for part, program in zip(compiled, cut.programs)
     )  # fmt: skip
@@ -321,6 +325,25 @@ def _programs(source, request, cut, wanted, names, user, options):
         Part(program, _prepared(source, cut, program, outputs, rewritten, options), nothing)
         for program, outputs in zip(cut.programs, wanted)
     ]
+
+
+def _runnable(graph, names):
+    """Names of operations; for a tf.cond of version 2, which no session runs by name, that of what takes its result.
+
+    Raises:
+        PlanError: nothing does.
+    """
+    runnable = []
+    for name in names:
+        operation = graph.get_operation_by_name(name)
+        takers = [taker for output in operation.outputs for taker in output.consumers()]
+        names = [one.name for one in (operation, *takers) if graph.is_fetchable(one)]
+        if not names:
+            raise PlanError(
+                "node '%s' (%s) must run in the session, which cannot run it alone" % (name, operation.type)
+            )
+        runnable.append(names[0])
+    return runnable
 
 
 def _is_read(cut, program, tensor):
@@ -399,7 +422,7 @@ def _values_for_unknown_shapes(graph_def, source):
     return source.values_of(open_ones) if open_ones else {}
 
 
-def _host_run(fetches, targets, feeds, taken, nodes):
+def _host_run(fetches, targets, feeds, taken, nodes, again=MappingProxyType({})):
     fetches = dict.fromkeys(fetches)
-    needed = facts.needed_by(nodes.__getitem__, [*map(source_of, fetches), *targets], feeds)
-    return HostRun(tuple(fetches), tuple(targets), tuple(feeds), facts.access_of(needed, taken))
+    needed = facts.needed_by(nodes.__getitem__, [*map(source_of, fetches), *targets], [*feeds, *again])
+    return HostRun(tuple(fetches), tuple(targets), tuple(feeds), facts.access_of(needed, taken), again)

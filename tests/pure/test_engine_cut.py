@@ -1,10 +1,13 @@
 """What of a step is the program, what feeds it and what reads it; text in, places out."""
 
+from dataclasses import replace
+
 import pytest
 
 from npu_shim.engine.partition.cut import Place, plan
 from npu_shim.engine.partition.nodes import Node, depths
 from npu_shim.engine.partition.step_detection import ENOUGH, refusal
+from npu_shim.rewriter.graph.arguments import tensor_of
 
 
 def graph(text):
@@ -213,6 +216,59 @@ def test_an_assertion_in_a_conditional_is_silent_in_a_loop_or_behind_a_product()
     assert plan(nodes, ["loss:0"], ["apply"]).silent == ("say",)
     product = "\n    other:MatMul(next read) product\n"
     assert plan({**graph(product), **guarded("other")}, ["loss:0"], ["apply"]).silent == ("say",)
+
+
+RECORDED = """
+    writer:SummaryWriter() host=kernel handle repeats=no
+    record:Equal(read scale)
+    id:Identity(record)
+    on:Switch(id id)
+    value:Switch(loss id)
+    to:Switch(writer id) host=kernel
+    handle_in:Switch(v id) variable
+    held:ReadVariableOp(handle_in:1) variable learned
+    name:Const(^on) host=strings
+    written:WriteScalarSummary(to:1 held name value:1) host=strings repeats=no
+    then:Const(^written)
+    else:Const(^on)
+    end:Merge(else then)
+    all:NoOp(^apply ^end)
+"""
+
+
+def recorded(old="", new=""):
+    nodes = graph((STEP + RECORDED).replace(old, new))
+    return {
+        name: replace(node, first=tensor_of(node.inputs[0]) if node.inputs and node.inputs[0][0] != "^" else "")
+        for name, node in nodes.items()
+    }
+
+
+def test_a_conditional_that_writes_summaries_runs_behind_the_program_as_a_whole():
+    result = plan(recorded(), ["loss:0"], ["all"])
+    (program,) = result.programs
+    assert result.refusal is None
+    assert program.shown == ("loss:0", "read:0", "record:0")
+    assert program.effects == ("end",)
+    assert program.again == {"held:0": "read:0"}
+    assert {"id", "value", "written", "end", "held", "handle_in"}.isdisjoint(program.nodes)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("end:Merge(else then)", "end:Merge(else then)\n more:Const(^on)\n other:Merge(more)\n both:Add(other loss)"),
+        ("value:Switch(loss id)", "value:Switch(loss id)\n inner:MatMul(value:1) product\n"),
+        ("apply:ApplyAdam(v loss)", "apply:ApplyAdam(v loss ^end)"),
+        ("WriteScalarSummary", "PyFunc"),  # given what the variable holds, it would run on either side
+        ("then:Const(^written)", "then:Identity(held ^written)"),
+        ("held:ReadVariableOp(handle_in:1)", "held:ReadVariableOp(handle_in:1 ^name)"),
+    ],
+    ids=["other results", "a product", "waited for", "no summary", "a value", "a read that waits"],
+)
+def test_a_conditional_that_holds_more_than_summaries_is_refused(old, new):
+    targets = ["all", "both"] if "both" in new else ["all", "inner"] if "inner" in new else ["all"]
+    assert "is inside of a loop or tf.cond" in plan(recorded(old, new), ["loss:0"], targets).refusal
 
 
 def test_a_print_hands_on_in_the_program_and_prints_in_the_session():

@@ -8,6 +8,7 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+from npu_shim.compat.contrib import summary
 from npu_shim.engine import report
 from npu_shim.engine import sessions as engine
 from npu_shim.engine.partition import facts
@@ -270,3 +271,36 @@ def test_functions_behind_the_step_run_in_the_order_that_control_dependencies_gi
     assert not seen.op.control_inputs
     taken = compared([seen, train], [{x: batch} for batch in data()])
     assert taken.cut.place(second.name) is Place.READ
+
+
+def test_summaries_in_a_conditional_are_written_behind_the_program(tmp_path):
+    """As tf.contrib.summary writes them every second step; one has the global step that the conditional reads."""
+    x = tf.placeholder(tf.float32, [8, 6], "x")
+    loss = tf.reduce_mean(tf.square(tf.layers.dense(x, 6) - x))
+    count = tf.get_variable("count", initializer=np.int64(0), use_resource=True, trainable=False)
+    at = count.read_value()
+    folder = tf.placeholder_with_default(str(tmp_path), [])
+    writer = summary.create_file_writer(folder, name="written")
+    with writer.as_default(), summary.record_summaries_every_n_global_steps(2, at):
+        for step in (at, count):
+            summary.scalar("loss", loss, step=step)
+        with tf.control_dependencies([at, loss]):
+            train = tf.group(tf.train.GradientDescentOptimizer(0.1).minimize(loss, count), summary.all_summary_ops())
+        close = writer.close()
+    written = []
+    for kind in ("session", "pjrt"):
+        with sessions.opened(kind, FLOAT32) as session:
+            session.run(summary.summary_writer_initializer_op(), {folder: str(tmp_path / kind)})
+            for batch in data():
+                session.run([loss, train], {x: batch})
+            session.run(close)
+        (path,) = (tmp_path / kind).iterdir()
+        events = [event for event in tf.train.summary_iterator(str(path)) if event.summary.value]
+        written.append([(event.step, event.summary.value[0]) for event in events])
+    (taken,) = [known.step for known in vars(session)[engine.ENGINE].known.values() if known.step is not None]
+    assert taken.cut.programs[0].again
+    assert [step for step, _ in written[1]] == [0, 0, 2, 2]
+    values = [
+        [tf.make_ndarray(v.tensor) if v.HasField("tensor") else v.simple_value for _, v in events] for events in written
+    ]
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-5)

@@ -18,7 +18,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Collection, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from npu_shim.engine.partition import fallback, guards
+from npu_shim.engine.partition import conditionals, fallback, guards
 from npu_shim.engine.partition import nodes as walks
 from npu_shim.engine.partition.nodes import Node
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
@@ -51,6 +51,7 @@ class Program:
         hosts: names of the host ops behind it.
         needs: tensors from other parts that they take.
         effects: names of those that run for their effect.
+        again: tensor in a conditional of theirs -> the one of `needs` whose value it is given.
     """
 
     nodes: FrozenSet[str]
@@ -62,6 +63,7 @@ class Program:
     hosts: FrozenSet[str] = frozenset()
     needs: Tuple[str, ...] = ()
     effects: Tuple[str, ...] = ()
+    again: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,10 @@ class _Cutting:
         self._behind = walks.downstream(self._subset, essential, start=False)
         wrong = [n.name for n in self._subset.values() if n.essential or n.variable or not n.shared]
         self._anywhere = needed - walks.downstream(self._subset, wrong)
+        self._apart = conditionals.around_effects(self._subset, self._depth, self._before)
+        self._guards.update((name, conditional.end) for name, conditional in self._apart.items())
+        self._inside = {name for conditional in self._apart.values() for name in conditional.inside}
+        self._again = {t: given for conditional in self._apart.values() for t, given in conditional.given.items()}
 
     def result(self) -> Cut:
         hosts = [self._nodes[name] for name in sorted(self._subset) if self._is_decided(name)]
@@ -166,6 +172,7 @@ class _Cutting:
         feeding |= {source_of(tensor) for tensor in asserted.values()} & self._subset.keys()
         reading = {n.name for n in hosts if n.name not in feeding | middle and not self._is_silenced(n)}
         self._silent |= {n.name for n in hosts if n.name not in feeding | middle | reading}
+        reading |= self._inside.union(conditional.end for conditional in self._apart.values())
         self._feed = self._backward(feeding)
         once = [name for name in self._feed if name in feeding or not self._nodes[name].shared]
         self._cut_off = walks.downstream(self._subset, once) & self._feed
@@ -219,7 +226,8 @@ class _Cutting:
         return [source_of(t) for t in self._fetches if self._nodes[source_of(t)].host]
 
     def _require_cuttable(self, node: Node) -> None:
-        if self._depth[node.name] and not node.report and not (node.shared and node.name in self._guarding):
+        settled = node.report or node.name in self._inside or (node.shared and node.name in self._guarding)
+        if self._depth[node.name] and not settled:
             raise _Refused(self._why(node.name) + " and is inside of a loop or tf.cond")
         if node.writes and not node.report:
             raise _Refused("%s and writes variable '%s'" % (self._why(node.name), min(node.writes)))
@@ -249,7 +257,8 @@ class _Cutting:
         """
         between = walks.downstream(self._subset, reading, start=False) & self._backward(reading)
         left = between - self._before - self._feed - self._anywhere
-        return set(reached([*reading, *left], lambda name: self._consumers.get(name, ())))
+        after = set(reached([*reading, *left], lambda name: self._consumers.get(name, ())))
+        return after.difference(*(conditional.unused for conditional in self._apart.values()))
 
     def _staged(self, middle: Collection[str]) -> Dict[str, int]:
         """Name of a node before the last program, or of a host op in the middle -> number of its program.
@@ -307,6 +316,7 @@ class _Cutting:
                 program, passed=tuple(sorted(passed[number])), shown=tuple(sorted(shown[number])),
                 runs=tuple(sorted(targets)), hosts=frozenset(behind[number]), needs=tuple(sorted(needs[number][0])),
                 effects=tuple(sorted(self._effects(place, behind[number]))),
+                again=self._again if number == last else {},
             ))  # fmt: skip
         return tuple(reversed(programs))
 
@@ -320,7 +330,7 @@ class _Cutting:
                 if (source in names and source not in self._printed) or source in self._anywhere:
                     continue
                 if text[0] != "^":
-                    tensors.add(tensor_of(text))
+                    tensors.add(self._again.get(tensor_of(text), tensor_of(text)))
                 elif source not in self._feed and source not in self._places:
                     waits.add(source)
         return tensors, waits
@@ -390,7 +400,8 @@ class _Cutting:
 
         def before(name: str) -> Iterable[str]:
             inputs = self._nodes[name].inputs
-            return [source_of(t) for t in inputs if t[0] == "^" or tensor_of(t) not in program.needs]
+            given = {*program.needs, *program.again}
+            return [source_of(t) for t in inputs if t[0] == "^" or tensor_of(t) not in given]
 
         fetched = (source_of(t) for t in self._fetches if source_of(t) in program.hosts)
         for name in reached([*program.effects, *fetched], before):

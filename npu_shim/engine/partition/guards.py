@@ -16,10 +16,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Iterable, Mapping
 
+from npu_shim.engine.partition import conditionals
 from npu_shim.engine.partition import nodes as walks
 from npu_shim.engine.partition.nodes import Node
 from npu_shim.rewriter.graph.arguments import source_of
-from npu_shim.rewriter.graph.walks import reached
 
 PASSES_ON = ("Identity", "Switch")
 
@@ -37,7 +37,7 @@ def ends(nodes: Mapping[str, Node], depths: Mapping[str, int]) -> dict[str, str]
     consumers = walks.consumers_of(nodes) if inside else {}
     ends = {}
     for name in inside:
-        behind = _first_outside(name, consumers, depths)
+        behind = conditionals.first_outside(name, consumers, depths)
         needed = walks.upstream(nodes, behind)
         if len(behind) == 1 and not any(nodes[n].essential or "Enter" in nodes[n].op for n in needed):
             ends[name] = min(behind)
@@ -79,9 +79,3 @@ def with_checks_of_results(nodes: Mapping[str, Node], depths: Mapping[str, int])
     before = walks.upstream(nodes, essential)
     late = [node for node in checks if node.name not in before]
     return {**nodes, **{node.name: replace(node, host=None, report=True, forwards=True) for node in late}}
-
-
-def _first_outside(name: str, consumers: Mapping[str, list[str]], depths: Mapping[str, int]) -> set[str]:
-    """The first nodes behind a node that are in no conditional."""
-    behind = reached([name], lambda inner: consumers.get(inner, ()) if depths[inner] or inner == name else ())
-    return {inner for inner in behind if not depths[inner] and inner != name}
