@@ -15,6 +15,7 @@ import sys
 import tempfile
 from typing import Iterator, Sequence
 
+from npu_shim.engine.device.worker.environments import is_used
 from npu_shim.engine.device.worker.starting import Started
 from npu_shim.options import engine as options
 from npu_shim.pjrt import other_python
@@ -139,9 +140,9 @@ def _link(folder: str, link: str) -> None:
 
 
 def _remove_others(link: str) -> None:
-    """Removes the environments that the link does not point to: unfinished ones, of installations that were killed."""
+    """Removes the environments that the link does not point to, but for those in which a worker still runs."""
     for path in glob.glob(link + ".*"):
         if os.path.islink(path):
             os.unlink(path)
-        elif os.path.isdir(path) and os.path.realpath(path) != os.path.realpath(link):
+        elif os.path.isdir(path) and os.path.realpath(path) != os.path.realpath(link) and not is_used(path):
             shutil.rmtree(path, ignore_errors=True)

@@ -296,9 +296,10 @@ class Engine:
 
     def _on_device(self, run, number, group, is_last, part, written):
         """Runs steps; returns dict of fetch to value (empty but for the last), None if the session must run them."""
-        steps, most = [_of(given, run.step.parts[part].feeds) for given in group], self._programs.most[number]
-        ran = False
+        steps, ran = [_of(given, run.step.parts[part].feeds) for given in group], False
         try:
+            number = self._programs.current(number)
+            most = self._programs.most[number]
             for name, value in run.step.own.items():  # first: these are never newer than a value of the session
                 self.residency.own(name, value)
             if not self.residency.to_device(run.step.handles, written):

@@ -15,6 +15,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import Counter
 from dataclasses import replace
 from typing import Any, Mapping
@@ -36,6 +37,7 @@ from npu_shim.xla.sources import Source
 
 PRODUCTS = ("default", "highest")
 NAME = "step"  # of a program
+_making = threading.Lock()
 
 
 def export(
@@ -136,13 +138,21 @@ def checkpoint(state: str, prefix: str) -> None:
 
 
 def hlo_of(step: step_function.StepFunction, float32_products: str, stage: str) -> Any:
-    """Returns the step's HLO in that `stage`, its float32 products of the wanted precision."""
-    before = tf.config.experimental.tensor_float_32_execution_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(float32_products == "default")
-    try:
-        return refusals.hlo_of(step, stage)
-    finally:
-        tf.config.experimental.enable_tensor_float_32_execution(before)
+    """Returns the step's HLO in that `stage`, its float32 products of the wanted precision.
+
+    TensorFlow takes that precision from a flag of the process, which other threads' steps read too: it is switched for
+    a program alone that is to differ from the process, and no other one is made meanwhile.
+    """
+    flags, wanted = tf.config.experimental, float32_products == "default"
+    with _making:
+        before = flags.tensor_float_32_execution_enabled()
+        if before == wanted:
+            return refusals.hlo_of(step, stage)
+        flags.enable_tensor_float_32_execution(wanted)
+        try:
+            return refusals.hlo_of(step, stage)
+        finally:
+            flags.enable_tensor_float_32_execution(before)
 
 
 def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:

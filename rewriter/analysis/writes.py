@@ -11,7 +11,7 @@ from ..ir.attributes import Callee
 from ..ir.graph import Graph, Node
 from ..ir.module import Function
 from . import order
-from .cache import analysis
+from .cache import analysis_of_calls
 
 # ops that take a handle and write nothing
 READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
@@ -19,7 +19,7 @@ PASSES_ON = frozenset(["Identity", "IdentityN", "Switch", "Merge", "Enter", "Exi
 BRANCHES = frozenset(["If", "StatelessIf", "Case"])  # their first input chooses, and is no argument
 
 
-@analysis
+@analysis_of_calls
 def written(graph: Graph) -> list[Node]:
     """The VarHandleOps of a graph whose variables may be written."""
     return [node for node in graph if node.op == "VarHandleOp" and _is_written(node, frozenset())]

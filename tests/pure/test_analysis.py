@@ -134,6 +134,14 @@ def test_what_takes_a_handle_writes_unless_it_reads_or_passes_on(handle, writers
     assert names(user for user in dict.fromkeys(nodes[handle].users()) if writes.writes(user, nodes[handle])) == writers
 
 
+def test_what_is_written_is_asked_again_when_a_function_changes():
+    nodes = graph("v:VarHandleOp c:f(v) function f(a: resource) -> () r:ReadVariableOp{dtype=float32}(a) end")
+    assert names(writes.written(nodes)) == ""
+    body = nodes.module.functions["f"]
+    body.add("w", "AssignVariableOp", [body["a"].value, body["r"].value])
+    assert names(writes.written(nodes)) == "v"
+
+
 def test_a_function_that_calls_itself_ends():
     nodes = graph("v:VarHandleOp c:f(v) function f(a: resource) -> () b:f(a) end")
     assert not writes.writes(nodes["c"], nodes["v"])

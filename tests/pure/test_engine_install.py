@@ -1,12 +1,14 @@
 """npu-shim engine install: the environment is there whole or not at all; and which engine `auto` takes then."""
 
 import os
+import subprocess
 import sys
 
 import pytest
 
 from npu_shim import cli
 from npu_shim.engine import installing
+from npu_shim.engine.device.worker import environments
 from npu_shim.options import engine as options
 from npu_shim.rewriter.errors import ConfigError
 
@@ -54,6 +56,31 @@ def test_the_environment_is_found_replaced_and_alone(folder, monkeypatch, capfd)
     installing.install("cpu", sys.executable)
     assert (folder / "engine").resolve() != first
     assert entries(folder) == ["engine", "engine"]  # the link and what it points to
+
+
+def test_an_environment_in_which_a_worker_runs_is_not_removed(folder):
+    """Its interpreter is that of the folder: behind the link there may be another release when it imports more."""
+    for name in ("engine.old", "engine.new"):
+        (folder / name / "bin").mkdir(parents=True)
+    python = folder / "engine.old" / "bin" / "python"
+    python.write_text('#!/bin/sh\necho "$0" >&2\nread until\n')  # the worker
+    python.chmod(0o755)
+    installing._link(str(folder / "engine.old"), str(folder / "engine"))
+    reading, writing = os.pipe()
+    with environments.held(str(folder / "engine" / "bin" / "python")) as (resolved, marks):
+        worker = subprocess.Popen([resolved], stdin=reading, stderr=subprocess.PIPE, pass_fds=marks)
+    try:
+        assert worker.stderr.readline().decode().strip() == str(python)
+        installing._link(str(folder / "engine.new"), str(folder / "engine"))
+        installing._remove_others(str(folder / "engine"))
+        assert python.exists()
+    finally:
+        os.close(writing)
+        worker.communicate()
+        os.close(reading)
+    installing._remove_others(str(folder / "engine"))
+    assert entries(folder) == ["engine", "engine"]
+    assert not python.exists()
 
 
 def test_what_does_not_work_is_not_linked(folder, monkeypatch):

@@ -54,10 +54,10 @@ def around_effects(
     """
     hosts = [n.name for n in nodes.values() if n.host and depths[n.name] and not (n.shared or n.report or n.writes)]
     consumers = walks.consumers_of(nodes) if hosts else {}
-    found = {name: _around(name, nodes, depths, consumers) for name in hosts}
+    conditionals = {name: _around(name, nodes, depths, consumers) for name in hosts}
     return {
         name: conditional
-        for name, conditional in found.items()
+        for name, conditional in conditionals.items()
         if conditional is not None and before.isdisjoint({conditional.end, *conditional.inside})
     }
 

@@ -54,6 +54,8 @@ class Programs:
         self.left: dict[int, dict[str, OnDevice]] = {}
         self._session, self._cache, self._bound = session, cache, bound
         self._building = threading.RLock()
+        self._replaced: dict[int, int] = {}  # number of a program of one step -> of the loop that has taken its place
+        self._idle: list[int] = []  # of these, those that the device still holds
 
     def loaded(self, known: Known, request: Any, group: Sequence[Mapping[str, Any]], part: int = 0) -> int | None:
         """Returns the number of the program for these steps; None if the session must run them.
@@ -79,6 +81,7 @@ class Programs:
                     if key not in known.programs and _waits(known, key):
                         return None
                     known.programs[key] = self._load(known, step, request, key, constants, len(group))
+                    self._replace(number, known.programs[key])
             except starting.Gone:
                 raise
             except Exception as reason:
@@ -88,6 +91,26 @@ class Programs:
                 else:
                     known.step = more
         return None
+
+    def _replace(self, number: int | None, by: int | None) -> None:
+        """Has a program serve in the place of another one, which threads may still be about to run."""
+        if number is not None and by is not None:
+            self._replaced[number] = by
+            self._idle.append(number)
+
+    def current(self, number: int) -> int:
+        """The number of the program that serves where `loaded` has named one; frees those that another one replaces.
+
+        Nothing runs on the device meanwhile.
+
+        Raises:
+            RuntimeError: as `unload` of the device.
+        """
+        while self._idle:
+            idle = self._idle.pop()
+            self.device.unload(idle)
+            del self.most[idle], self.left[idle]
+        return self._replaced.get(number, number)
 
     def constants_and_key(self, step: Any, given: Mapping[str, Any], part: int = 0) -> tuple[dict[Any, Any], Any]:
         """(dict of the tensors that XLA must know when it compiles, key of the program for these feeds).

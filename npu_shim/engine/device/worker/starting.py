@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 import npu_shim
+from npu_shim.engine.device.worker import environments
 from npu_shim.engine.device.worker.channel import Channel, Closed
 from npu_shim.pjrt import other_python
 from npu_shim.rewriter.errors import ConfigError
@@ -131,12 +132,13 @@ class Started:
 def _run(interpreter: str, end: socket.socket) -> subprocess.Popen[bytes]:
     """Starts the interpreter, which has one end of the socket pair."""
     thread = "main" if threading.current_thread() is threading.main_thread() else "other"
-    code = [interpreter, "-c", CODE, os.path.abspath(npu_shim.__file__), str(end.fileno()), thread]
     own = other_python.environment()
     try:
-        return subprocess.Popen(
-            code, env=own, pass_fds=[end.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )  # fmt: skip
+        with environments.held(interpreter) as (python, marks):
+            code = [python, "-c", CODE, os.path.abspath(npu_shim.__file__), str(end.fileno()), thread]
+            return subprocess.Popen(
+                code, env=own, pass_fds=[end.fileno(), *marks], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            )  # fmt: skip
     except OSError as error:
         raise ConfigError("'%s' cannot be run: %s" % (interpreter, error.strerror)) from error
 
