@@ -840,6 +840,44 @@ def keras_optimizers_of_1_15_train():
 
 
 @check
+def cosine_losses_have_the_signs_of_their_keras():
+    inputs, targets = np.array([[1.0, 2.0], [2.0, 1.0]], "f"), np.array([[2.0, 1.0], [0.0, 3.0]], "f")
+    cosines = [0.8, 0.2**0.5]
+
+    def trained(loss, metric="cosine_proximity"):
+        with tf.Graph().as_default(), tf.Session().as_default():
+            model = tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=(2,), kernel_initializer="ones")])
+            model.compile("sgd", loss, metrics=[metric])
+            history = model.fit(inputs, targets, epochs=2, verbose=0).history
+        np.testing.assert_allclose(history[metric], np.abs(history["loss"]), rtol=1e-6)
+        return history["loss"]
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        one, other = tf.constant(inputs), tf.constant(targets)
+        losses, metrics = tf.keras.losses, tf.keras.metrics
+        similar = [losses.cosine_similarity, losses.cosine_proximity, losses.cosine, metrics.cosine_proximity]
+        values = session.run([cosine(one, other) for cosine in (*similar, metrics.cosine)])
+        np.testing.assert_allclose(values, [cosines] * 5, rtol=1e-6)
+        assert abs(session.run(losses.CosineSimilarity()(one, other)) - np.mean(cosines)) < 1e-6
+    for loss in (tf.keras.losses.CosineSimilarity(), tf.keras.losses.cosine_proximity):
+        np.testing.assert_allclose(trained(loss), [0.8279, 0.82771], atol=1e-5)  # as 1.15.5 prints
+    if ON_1:  # which has no package keras
+        return
+    import keras
+    from npu_shim.compat.keras import real_keras
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        there = [keras.losses.cosine_proximity, keras.losses.cosine, keras.metrics.cosine_proximity]
+        values = session.run([cosine(tf.constant(inputs), tf.constant(targets)) for cosine in there])
+    np.testing.assert_allclose(values, np.array([[-1], [-1], [1]]) * cosines, rtol=1e-6)  # as Keras 2.3.1 prints
+    for is_used, first, second in ((False, 0.8279, 0.82771), (True, -0.8279, -0.82808)):
+        with unittest.mock.patch.object(real_keras, "face_is_used", lambda is_used=is_used: is_used):
+            for loss in ("cosine_proximity", "cosine_similarity"):
+                np.testing.assert_allclose(trained(loss), [first, second], atol=1e-5)
+            assert trained("cosine_proximity", "cosine")[0] * first > 0
+
+
+@check
 def a_keras_optimizer_takes_the_loss_scale_of_1_15():
     from tensorflow.keras.mixed_precision.experimental import LossScaleOptimizer
     from tensorflow.python.keras.mixed_precision.experimental import loss_scale_optimizer

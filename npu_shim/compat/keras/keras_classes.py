@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator, Mapping
 
 from npu_shim.compat import callers
 from npu_shim.compat.behaviour import arguments
-from npu_shim.compat.keras import callback_logs, keras_1, real_keras
+from npu_shim.compat.keras import callback_logs, cosine_losses, keras_1, real_keras
 from npu_shim.rewriter import tf_internals
 
 LOG = logging.getLogger("npu_shim")
@@ -81,6 +81,11 @@ def _takes_inputs(add_update: Callable[..., Any]) -> Callable[..., Any]:
 def _layers(layers: Any) -> None:
     arguments.install(layers, arguments.LAYERS)
     keras_1.rename_of_layers(layers)
+
+
+def _losses(losses: Any) -> None:
+    arguments.install(losses, arguments.LOSSES)
+    cosine_losses.of_tf_keras(losses)
 
 
 def _optimizers_of_graphs(optimizer_v1: Any) -> None:
@@ -363,12 +368,15 @@ PATCHES: Mapping[str, Callable[[Any], None]] = {
     "src.layers.reshaping.repeat_vector": _repeat_vector,
     "src.layers.rnn.base_rnn": _rnn,
     "src.layers.rnn.stacked_rnn_cells": _stacked_cells,
+    "src.losses": cosine_losses.by_name,
+    "src.metrics": cosine_losses.metrics_by_name,
     "src.optimizers.optimizer_v1": _optimizers_of_graphs,
     "src.preprocessing.image": _affine_transform,
     "src.utils.generic_utils": _snake_case,
     "src.utils.losses_utils": _losses_of_graphs,
     "api.layers": _layers,
-    "api.losses": lambda losses: arguments.install(losses, arguments.LOSSES),
+    "api.losses": _losses,
+    "api.metrics": cosine_losses.of_tf_keras,
     "api.preprocessing.image": _affine_transform,
     "api.preprocessing.text": lambda text: arguments.install(text, arguments.TEXT),
     **{root + ".applications." + name: _preprocessing for root in ("src", "api") for name in APPLICATIONS},
