@@ -80,12 +80,15 @@ class _Walk:
         while ahead:
             for reader in {*self._readers[ahead.pop().node]}:
                 for _, effect, given in self._steps(reader):
-                    for port in given if effect else ():
-                        old = self.carried.get(port, effect)
-                        new = Carried(old.signs | effect.signs, min(old.scale, effect.scale))
-                        if self.carried.get(port) != new:
-                            self.carried[port] = new
-                            ahead.append(port)
+                    ahead += [port for port in given if effect is not None and self._merge(port, effect)]
+
+    def _merge(self, port: Port, carried: Carried) -> bool:
+        """Adds to what a tensor carries; returns whether that is more than before."""
+        old = self.carried.get(port, carried)
+        new = Carried(old.signs | carried.signs, min(old.scale, carried.scale))
+        is_more = self.carried.get(port) != new
+        self.carried[port] = new
+        return is_more
 
     def kept(self) -> Set[int]:
         """The nodes from the constants to where they are computed with."""
