@@ -58,6 +58,11 @@ def _placeholder(a: Asker) -> Shape:
     return _declared(a, a.attr["shape"].shape)
 
 
+def _placeholder_with_default(a: Asker) -> Shape:
+    shape = a.attr["shape"].shape
+    return () if not shape.dim and not shape.unknown_rank else _declared(a, shape)
+
+
 def _component(a: Asker) -> Shape:
     return _declared(a, at(a.attr["output_shapes"].list.shape, a.port.port))
 
@@ -70,8 +75,10 @@ def _declared(a: Asker, shape: Any) -> Shape:
 
 def _variable(a: Asker) -> Shape:
     """Known only if fully static: an unknown dimension may differ at each read."""
-    dims = a.attr["shape"].shape.dim
-    return tuple(dim.size for dim in dims) if dims and all(dim.size >= 0 for dim in dims) else None
+    given = a.attr["shape"]
+    dims = [dim.size for dim in given.shape.dim]
+    is_static = given.HasField("shape") and not given.shape.unknown_rank and min(dims, default=0) >= 0
+    return tuple(dims) if is_static else None
 
 
 def _constant_shape(a: Asker) -> Shape:
@@ -267,7 +274,8 @@ SHAPES: Dict[str, Rule] = {
     **dict.fromkeys(["Sum", "Mean", "Max", "Min", "Prod"], _reduce),
     **dict.fromkeys(["RandomUniform", "RandomStandardNormal", "TruncatedNormal", "Fill"], _filled),
     **dict.fromkeys(["VariableV2", "VarHandleOp"], _variable),
-    **dict.fromkeys(["Placeholder", "PlaceholderWithDefault"], _placeholder),
+    "Placeholder": _placeholder,
+    "PlaceholderWithDefault": _placeholder_with_default,
     "IteratorGetNext": _component,
     "ReadVariableOp": lambda a: a.shape(0),
     "Const": _constant_shape,

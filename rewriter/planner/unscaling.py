@@ -33,7 +33,10 @@ class _View(Graph):
         return self._readers[op]
 
     def is_scalar(self, tensor: Port) -> bool:
-        return self._facts.shape(tensor) == () and self._view.nodes[tensor.node].output_dtype(tensor.port) in FLOATS
+        if self._view.nodes[tensor.node].output_dtype(tensor.port) not in FLOATS:
+            return False
+        shape = self._facts.shape(tensor)
+        return shape is not None and all(size == 1 for size in shape)
 
     def constant(self, tensor: Port) -> Optional[float]:
         limits = self._facts.range(tensor) if self.is_scalar(tensor) else None

@@ -432,8 +432,19 @@ def by_grad_ys(loss, w):
     return sgd().apply_gradients(zip(gradients, [w]))
 
 
+def by_hand_for_two_towers(loss, w):
+    towers = [tf.gradients(loss * 16.0 * 8.0, [w])[0] for _ in range(2)]
+    return sgd().apply_gradients([(tf.add_n(towers) / (2 * 128.0), w)])
+
+
+def by_twice_a_variable(loss, w):
+    scale = tf.get_variable("scale", initializer=[8.0], trainable=False, use_resource=True)
+    pairs = sgd().compute_gradients(tf.reduce_sum(loss * scale))
+    return sgd().apply_gradients([(tf.div_no_nan(2.0 * gradient, 2.0 * scale), v) for gradient, v in pairs])
+
+
 OWN = [by_ours, by_ours_accumulated, by_a_script_s_class, within_a_wrapper, by_tensorflow_s]
-OWN += [by_hand, by_hand_and_reciprocal, by_a_variable, by_grad_ys]
+OWN += [by_hand, by_hand_and_reciprocal, by_a_variable, by_grad_ys, by_hand_for_two_towers, by_twice_a_variable]
 
 
 @pytest.mark.parametrize("train", OWN, ids=lambda train: train.__name__)
@@ -459,6 +470,7 @@ def clipped(norm):
 @pytest.mark.parametrize(("factor", "change"), [
     (0.5, lambda gradients, _: [gradient / 4.0 for gradient in gradients]),
     (0.5, clipped(1.0)),  # a norm is the root of 2.0 * a sum of halves
+    (8.0, lambda gradients, _: [gradient / 16.0 for gradient in gradients]),  # a weight, and a size
     (0.1, lambda gradients, _: [gradient * 10.0 for gradient in gradients]),  # a new layer learns faster
     (5.0, clipped(5.0)),  # multiplies by 5.0 * min(1 / norm, 1 / 5.0)
     (10.0, lambda gradients, weights: [gradient + 0.1 * weight for gradient, weight in zip(gradients, weights)]),

@@ -43,16 +43,10 @@ def read(path: str) -> tuple[tf.GraphDef, list[str]]:
         ConfigError: the file is missing, has another suffix, or is not a graph that can run: an input names no node,
             or nodes wait for one another.
     """
-    path = _file_of(path)
+    path = file_of(path)
     if not os.path.exists(path):
         raise ConfigError("graph file '%s' cannot be read: %s" % (path, os.strerror(errno.ENOENT)))
-    kind = _kind(path)
-    try:
-        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as f:
-            data = f.read()
-    except (OSError, EOFError, zlib.error) as reason:
-        why = getattr(reason, "strerror", None) or reason
-        raise ConfigError("graph file '%s' cannot be read: %s" % (path, why)) from reason
+    kind, data = _kind(path), content(path)
     try:
         graph, targets = _parse(kind, data, os.path.basename(path) in SAVED_MODEL)
     except (DecodeError, text_format.ParseError, UnicodeDecodeError, ValueError) as reason:
@@ -68,6 +62,22 @@ def read(path: str) -> tuple[tf.GraphDef, list[str]]:
         way = " -> ".join("'%s'" % node.name for node in (*cycle, cycle[0]))
         raise ConfigError("'%s' has a cycle that is no loop: %s" % (path, way))
     return graph, targets
+
+
+def content(path: str) -> bytes:
+    """Reads a graph file, unzipped; ConfigError if it cannot be read."""
+    try:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as f:
+            data: bytes = f.read()
+            return data
+    except (OSError, EOFError, zlib.error) as reason:
+        why = getattr(reason, "strerror", None) or reason
+        raise ConfigError("graph file '%s' cannot be read: %s" % (path, why)) from reason
+
+
+def saved_model(path: str) -> SavedModel:
+    """Reads the graphs of a SavedModel from its saved_model.pb or .pbtxt, which `read` has read before."""
+    return _message(SavedModel, _kind(path), content(path))
 
 
 def write(path: str, graph_def: tf.GraphDef) -> None:
@@ -93,8 +103,12 @@ def _compressed(data):
     return out.getvalue()
 
 
-def _file_of(path):
-    """The graph file that a folder or the prefix of a checkpoint stands for; a file stands for itself."""
+def file_of(path: str) -> str:
+    """The graph file that a folder or the prefix of a checkpoint stands for; a file stands for itself.
+
+    Raises:
+        ConfigError: a folder has neither a SavedModel nor a checkpoint with its .meta.
+    """
     if os.path.isdir(path):
         for name in SAVED_MODEL:
             if os.path.exists(os.path.join(path, name)):

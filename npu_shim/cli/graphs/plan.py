@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", metavar="NODE", help="show the chain of reasons for a node's dtypes")
     parser.add_argument("--diff", metavar=("A", "B"), nargs=2, help="show what differs between two precision modes, "
                         "profiles or modify_mixlist files; the other options hold for both")  # fmt: skip
-    parser.add_argument("--write", metavar="OUT", help="write the rewritten graph: .pb or .pbtxt, also with .gz")
+    parser.add_argument("--write", metavar="OUT", help="write the rewritten graph: .pb or .pbtxt, also with "
+                        ".gz; or, of a SavedModel or a checkpoint, a SavedModel: a new folder")  # fmt: skip
 
 
 def add_precision_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,8 +71,10 @@ def main(args: argparse.Namespace) -> int:
     wanted = [variant(word, given) for word in args.diff] if args.diff else [given]
     chosen = [precision.resolve(of_keywords(options)) for options in wanted]
 
-    from npu_shim.cli.graphs import graph_file  # TensorFlow: late, so that a wrong option is told at once
+    from npu_shim.cli.graphs import graph_file, saved_model  # TensorFlow: late, so that a wrong option is told at once
 
+    if args.write and saved_model.is_named(args.write):
+        saved_model.require_writable(args.write, graph_file.file_of(args.graph))
     graph, targets = graph_file.read(args.graph)
     fetches = names(args.fetches) or targets
     if not fetches:
@@ -164,9 +167,15 @@ def text_of(args: argparse.Namespace, chosen: Precision, done: Rewritten) -> str
 def write(asked: Asked, args: argparse.Namespace, chosen: Precision, done: Rewritten, out: str | None) -> None:
     """Writes the files that are asked for."""
     from npu_shim.cli import pages
-    from npu_shim.cli.graphs import graph_file
+    from npu_shim.cli.graphs import graph_file, saved_model
 
-    if args.write:
+    if args.write and saved_model.is_named(args.write):
+
+        def rewrite(graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> Any:
+            return rewritten(Asked(graph, feeds, fetches, asked.device), chosen).graph_def
+
+        saved_model.write(args.write, graph_file.file_of(args.graph), asked.feeds, asked.fetches, rewrite)
+    elif args.write:
         graph_file.write(args.write, done.graph_def)
     if out:
         pages.write(out, [page_of(asked, chosen, done, name_of(args.graph))], name_of(args.graph))

@@ -117,8 +117,7 @@ def _left_alone(optimizer, origin):
         return "is given gradients that tf.gradients has not made: their loss is not scaled; " + BFLOAT16
     factor = own.divided_out(origin.calls, origin.factors)
     if factor is not None:
-        what = "'%s'" % factor.name if factor.name else "%g" % factor.value
-        return "is given gradients of a loss that the script scales by %s: they are left alone" % what
+        return "is given gradients of a loss that the script scales by %s: they are left alone" % str(factor)
     return None
 
 

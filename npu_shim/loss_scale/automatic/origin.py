@@ -57,7 +57,7 @@ def origin_of(gradients: Sequence[Any]) -> Origin:
     for tensor in _upstream_of(list(results.values()), set(calls)):
         calls[registry_of(tensor.graph).call_of(tensor)] = None
         results[tensor.name] = tensor
-    factors = frozenset(factor for op in _carriers(given, passed) for factor in own.factors_of(op))
+    factors = frozenset(factor for op in _carriers(given, passed) for factor in own.products_of(op))
     readable = tuple(tensor for tensor in results.values() if can_read(tensor))
     return Origin(tuple(calls), readable, factors, any(map(is_of_all_workers, passed)))
 

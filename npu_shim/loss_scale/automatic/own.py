@@ -11,12 +11,15 @@ from typing import Any, Iterable, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.loss_scale.optimizers.update_ops import OPTIMIZER_STEP
 from npu_shim.rewriter.graph import factors
 from npu_shim.rewriter.graph.factors import DIVISIONS, PASSES_ON, Factor, Graph
+from npu_shim.rewriter.graph.walks import reached
 
 # LossScaleOptimizer of contrib, Keras and npu_shim, MixedPrecisionLossScaleOptimizer, NPULossScaleOptimizer;
 # MixedPrecisionOptimizerWrapper of OpenSeq2Seq
 NAMED_AS_SCALING = re.compile("LossScal|MixedPrecision|AutomaticLossScaler")
+LONGEST = 64  # products of a loss's factors that are looked at
 LOSS_PASSES_ON = PASSES_ON | {"Sum", "Mean", "Neg", "CheckNumerics"}
 
 
@@ -39,11 +42,11 @@ class _Built(Graph):
         return (reader for tensor in op.outputs for reader in tensor.consumers())
 
     def is_scalar(self, tensor: Any) -> bool:
-        return tensor.shape.ndims == 0 and bool(tensor.dtype.is_floating)
+        return tensor.shape.num_elements() == 1 and bool(tensor.dtype.is_floating)
 
     def constant(self, tensor: Any) -> float | None:
         value = tf.get_static_value(tensor) if self.is_scalar(tensor) else None
-        return None if value is None else float(value)
+        return None if value is None else float(value.item())
 
 
 _BUILT = _Built()
@@ -51,7 +54,23 @@ _BUILT = _Built()
 
 def unscaling_in(graph: tf.Graph) -> set[str]:
     """Returns the names of the ops of a graph that take a scale out of gradients."""
-    return {op.name for op in factors.unscaling(_BUILT, [op for op in graph.get_operations() if op.type == "Mul"])}
+    return {op.name for op in factors.unscaling(_BUILT, _multiplications(graph))}
+
+
+def scales_left_in(graph: tf.Graph) -> set[float]:
+    """Returns the constants that losses are multiplied by, and that no op takes out of gradients which are applied."""
+    multiplications = [op for op in graph.get_operations() if op.type == "Mul"]
+    return {
+        scale.value
+        for scale, (starts, taken) in factors.unscaling_by_start(_BUILT, multiplications).items()
+        if not scale.names
+        and not taken
+        and any(OPTIMIZER_STEP.match(op.type) for op in reached(starts, _BUILT.readers))
+    }
+
+
+def _multiplications(graph):
+    return [op for op in graph.get_operations() if op.type == "Mul"]
 
 
 def scales_itself(optimizer: Any) -> bool:
@@ -76,36 +95,44 @@ def divided_out(calls: Iterable[Any], by: Iterable[Factor]) -> Factor | None:
         by: what the script multiplies the gradients by.
     """
     by_hand = list(by)
-    for call in calls:
-        for factor in _of_losses(call):
-            if any(factors.cancel(factor, other) for other in by_hand):
-                return factor
-    return None
+    scales = [scale for call in calls for scale in _of_losses(call)]
+    divided = [scale for scale in scales if any(factors.cancel(scale, other) for other in by_hand)]
+    return max(divided, key=lambda scale: abs(scale.value)) if divided else None
 
 
-def factors_of(op: Any) -> list[Factor]:
-    """Returns the scalars that an op multiplies by or divides by: none, one or two."""
-    return factors.factors_of(_BUILT, op)
+def products_of(op: Any) -> Iterator[Factor]:
+    """Yields the scalars that an op multiplies by or divides by, and their products with those just before it."""
+    return (product for product, _ in factors.products(_BUILT, op))
 
 
 def is_scaled(op: Any, number: int) -> bool:
-    """Whether an input of an op is what the op's factors scale, and not a factor: of two scalars, the first is."""
+    """Whether an input of an op is what the op's factors scale, and not a factor.
+
+    Of two scalars of a product that is the one with more dimensions, else the first.
+    """
     taken = op.inputs[number]
     if taken.dtype.is_bool or taken.dtype.is_integer:
         return False  # a predicate, an index
-    is_factor = (op.type == "Mul" and _BUILT.is_scalar(taken)) or (op.type in DIVISIONS and number == 1)
-    return not is_factor or (number == 0 and all(map(_BUILT.is_scalar, op.inputs)))
+    if op.type in DIVISIONS:
+        return number == 0
+    if op.type != "Mul" or not _BUILT.is_scalar(taken):
+        return True
+    other = op.inputs[1 - number]
+    more = taken.shape.ndims - (other.shape.ndims if _BUILT.is_scalar(other) else taken.shape.ndims + 1)
+    return more > 0 or (more == 0 and number == 0)
 
 
 def _of_losses(call) -> Iterator[Factor]:
-    for start in call.starts:
+    for loss, start in zip(call.losses, call.starts):
+        runs: list[Factor] = []  # of the factors that follow one another up to here
         if start is not None and not isinstance(start, tf.IndexedSlices):
             start = tf.convert_to_tensor(start)
-            if _BUILT.is_scalar(start):
-                yield factors.factor(_BUILT, start)
-    for loss in call.losses:
+            runs = [factors.factor(_BUILT, start)] if _BUILT.is_scalar(start) else []
+        yield from runs
         op = loss.op
-        while op.type in LOSS_PASSES_ON or factors_of(op):
-            yield from factors_of(op)
+        while op.type in LOSS_PASSES_ON or factors.factors_of(_BUILT, op):
+            own = factors.factors_of(_BUILT, op)
+            runs = [*own, *(one.times(other) for one in own for other in runs)][:LONGEST] or runs
+            yield from runs
             constants = [_BUILT.constant(tensor) is not None for tensor in op.inputs]
             op = op.inputs[constants.index(False) if False in constants[:2] else 0].op
