@@ -605,6 +605,13 @@ def means_of_masked_losses_count_what_is_masked():
 
 
 @check
+def optimizers_by_name_begin_as_they_began():
+    get, kind = tf.keras.optimizers.get, tf.keras.optimizers.Adagrad
+    made = get("adagrad"), get(kind()), kind.from_config({})
+    assert [one._initial_accumulator_value for one in made] == [0, 0.1, 0]
+
+
+@check
 def a_function_without_results_gives_its_op():
     with tf.Graph().as_default(), tf.Session() as session:
         v = tf.get_variable("v", [], initializer=tf.ones_initializer(), use_resource=True)

@@ -97,6 +97,16 @@ def _optimizers_of_graphs(optimizer_v1: Any) -> None:
             kind.learning_rate = property(lambda self: self.lr, lambda self, rate: setattr(self, "lr", rate))
 
 
+def _adagrad(adagrad: Any) -> None:
+    """Lets an Adagrad that is made by its name or a config without one begin with an accumulator of 0, not 0.1."""
+    made = vars(adagrad.Adagrad)["from_config"].__func__
+
+    def from_config(cls: Any, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+        return made(cls, {"initial_accumulator_value": 0.0, **config}, custom_objects)
+
+    adagrad.Adagrad.from_config = classmethod(functools.wraps(made)(from_config))
+
+
 def _takes_learning_rate(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -370,6 +380,7 @@ PATCHES: Mapping[str, Callable[[Any], None]] = {
     "src.layers.rnn.stacked_rnn_cells": _stacked_cells,
     "src.losses": cosine_losses.by_name,
     "src.metrics": cosine_losses.metrics_by_name,
+    "src.optimizers.legacy.adagrad": _adagrad,
     "src.optimizers.optimizer_v1": _optimizers_of_graphs,
     "src.preprocessing.image": _affine_transform,
     "src.utils.generic_utils": _snake_case,
