@@ -241,7 +241,7 @@ class Scope:
             raise self.refusal(node, str(reason), self.bounding) from None
         except Unknown as reason:
             raise self._not_known(node, reason) from None
-        except (Unsupported, TypeError, ValueError, IndexError, KeyError, ArithmeticError) as reason:
+        except (Unsupported, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as reason:
             raise self.refusal(node, str(reason).partition("\n")[0] or type(reason).__name__) from reason
 
     def _applied(self, row: Any, node: Node) -> Any:

@@ -402,6 +402,8 @@ def strided_slice(attrs: Attrs, x: Any, begin: Any, end: Any, strides: Any) -> A
     """StridedSlice of all rows."""
     index = indexing.index_of(attrs, begin, end, strides)
     is_whole = index and (index[0] is Ellipsis or (isinstance(index[0], slice) and index[0] == slice(None, None, 1)))
+    if index and index[0] is Ellipsis:  # takes all of what the others leave
+        is_whole = len([part for part in index if part is not None]) - 1 < x.array.ndim
     if not is_whole or None in index[:1]:
         raise Unsupported("it takes some of the rows whose number depends on data")
     return Rows(x.array[index], x.count)

@@ -286,6 +286,18 @@ def test_rows_whose_number_depends_on_data():
     compared([index, tf.reduce_sum(sums * tf.cast(unique, tf.float32)[:, None], 0)], {x: given, ids: places})
 
 
+def test_what_would_count_rows_that_are_not_there_is_refused():
+    x, given = fed(np.float32([[1, -2], [3, 4], [-5, 6], [7, 8]]))
+    rows = tf.boolean_mask(x, x[:, 0] > 0)
+    first = rows[:, 0]
+    for made in (
+        tf.matmul(rows, rows, transpose_b=True), tf.nn.softmax(first), tf.one_hot(tf.cast(first, tf.int32), 3, axis=0),
+        first[..., 0], tf.cumsum(rows), tf.linalg.diag_part(rows), rows[-1],
+    ):  # fmt: skip
+        with pytest.raises(Refusal):
+            Step(tf.get_default_graph(), [tf.reduce_sum(made)], (), [x])({x: given})
+
+
 def test_sparse_updates_by_optimizers(v1_control_flow):
     for number, make in enumerate([tf.train.AdamOptimizer, tf.train.AdagradOptimizer, tf.train.RMSPropOptimizer,
                                    lambda rate: tf.train.MomentumOptimizer(rate, 0.9), tf.train.FtrlOptimizer,

@@ -105,7 +105,7 @@ def _has_value(attrs: Any, held: Optional) -> Any:
 
 RULES = {
     "OptionalNone": Rule(_none),
-    "OptionalFromValue": Rule(_of, lists=True),
+    "OptionalFromValue": Rule(_of, rows=_of, lists=True),
     "OptionalGetValue": Rule(_value),
     "OptionalHasValue": Rule(_has_value),
 }

@@ -11,7 +11,7 @@ from jax import lax
 from npu_shim.step.containers import lists
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import ALL, Attrs, Rule
-from npu_shim.step.values import ints, is_known, whole, xp
+from npu_shim.step.values import Rows, ints, is_known, whole, xp
 
 # -- made --------------------------------------------------------------------------------------------------------------
 
@@ -65,6 +65,12 @@ def one_hot(attrs: Attrs, indices: Any, depth: Any, on: Any, off: Any) -> Any:
     shape = [1] * (indices.ndim + 1)
     shape[axis] = -1
     return jnp.where(jnp.expand_dims(indices, axis) == classes.reshape(shape), on, off)
+
+
+def _one_hot_rows(attrs: Attrs, indices: Any, *others: Any) -> Rows:
+    if not isinstance(indices, Rows) or attrs["axis"] not in (-1, indices.array.ndim):
+        raise Unsupported("its new dimension stands before rows whose number depends on data")
+    return Rows(one_hot(attrs, indices.array, *others), indices.count)
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------
@@ -317,7 +323,7 @@ RULES = {
     "OnesLike": like(1),
     "Range": Rule(range_, known=(0, 1, 2)),
     "LinSpace": Rule(linspace, known=(2,)),
-    "OneHot": Rule(one_hot, known=(1,), rows="each"),
+    "OneHot": Rule(one_hot, known=(1,), rows=_one_hot_rows),
     "Shape": Rule(shape, text=True),
     "ShapeN": Rule(shape_n),
     "Size": Rule(lambda attrs, x: np.array(x.size, attrs["out_type"])),

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Rows, traced
 
@@ -112,6 +113,15 @@ def log_softmax(attrs: Attrs, x: Any) -> Any:
     return jax.nn.log_softmax(_wide(traced(x)), -1).astype(x.dtype)
 
 
+def _of_each_row(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def computed(attrs: Attrs, x: Rows) -> Rows:
+        if x.array.ndim < 2:
+            raise Unsupported("it normalizes over as many elements as data says")
+        return Rows(rule(attrs, x.array), x.count)
+
+    return computed
+
+
 def _cross_entropy(logits: Any, labels: Any) -> tuple[Any, Any]:
     log = jax.nn.log_softmax(logits, -1)
     loss = -jnp.sum(jnp.where(labels == 0, _number(0, log), labels * log), -1)
@@ -200,8 +210,8 @@ RULES = {
     "SoftplusGrad": Rule(softplus_grad, rows="each"),
     "Softsign": Rule(softsign, rows="each"),
     "SoftsignGrad": Rule(softsign_grad, rows="each"),
-    "Softmax": Rule(softmax, rows="each"),
-    "LogSoftmax": Rule(log_softmax, rows="each"),
+    "Softmax": Rule(softmax, rows=_of_each_row(softmax)),
+    "LogSoftmax": Rule(log_softmax, rows=_of_each_row(log_softmax)),
     "SoftmaxCrossEntropyWithLogits": Rule(cross_entropy, rows="each"),
     "SparseSoftmaxCrossEntropyWithLogits": Rule(sparse_cross_entropy, rows="each"),
     "BiasAdd": Rule(bias_add, rows="each"),

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Rows, traced
 
@@ -31,10 +32,13 @@ def matmul(attrs: Attrs, x: Any, y: Any) -> Any:
 
 
 def _of_rows(attrs: Attrs, x: Any, y: Any) -> Any:
+    """Each row times a matrix, or a sum over the rows of both."""
     if isinstance(x, Rows) and not isinstance(y, Rows) and not attrs["transpose_a"]:
         return Rows(matmul(attrs, x.array, y), x.count)
-    kept = [value.array * live(value) if isinstance(value, Rows) else value for value in (x, y)]
-    return matmul(attrs, *kept)
+    is_sum = isinstance(x, Rows) and isinstance(y, Rows) and attrs["transpose_a"] and not attrs["transpose_b"]
+    if not is_sum:
+        raise Unsupported("it gives a matrix with as many columns as data says, or adds over them")
+    return matmul(attrs, x.array * live(x), y.array * live(y))
 
 
 def live(value: Rows) -> Any:
