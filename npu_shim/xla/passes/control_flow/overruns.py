@@ -6,6 +6,8 @@ often a loop runs, the bound is the count, and nothing is added. Elsewhere (coun
 condition, a Minimum) each float that leaves the loop, or its gradient's loop, is checked:
 
     y = Exit(..)      becomes     y = SelectV2(Greater(count, bound), NaN, Exit(..))
+
+What a loop in a loop of version 2 keeps lies on a list of the outer one, and is checked where it is kept.
 """
 
 from __future__ import annotations
@@ -34,10 +36,21 @@ def mark(graph: Graph, bounds: Mapping[str, int], gradients: Mapping[str, str]) 
     for frame, most in bounds.items():
         for counter in loop_pairs.counters(graph, frame)[:1]:
             check(_behind_loop(counter), most, exits.get(frame, ()))
+    mark_gradients(graph, {back: bounds[frame] for frame, back in gradients.items() if frame in bounds})
+
+
+def mark_gradients(graph: Graph, bounds: Mapping[str, int]) -> None:
+    """Checks loops of gradients, which count down from where the loop's counter was.
+
+    Args:
+        graph: has v1 control flow.
+        bounds: frame name -> largest trip count.
+    """
+    exits = _exits(graph) if bounds else {}
     starts = loop_pairs.starts(graph) if bounds else {}
-    for frame, back in gradients.items():
-        if frame in bounds and back in starts:
-            check(starts[back].inputs[0], bounds[frame], exits.get(back, ()))
+    for frame, most in bounds.items():
+        if frame in starts:
+            check(starts[frame].inputs[0], most, exits.get(frame, ()))
 
 
 def check(counter: Value, most: int, results: Iterable[Value]) -> None:
@@ -55,6 +68,28 @@ def check(counter: Value, most: int, results: Iterable[Value]) -> None:
         ).value
         value.replace_by(chosen, users)
         graph.replace_results(value, chosen)
+
+
+def spoil(counter: Value, limit: int, stores: Iterable[Node]) -> None:
+    """Makes floats that a body stores NaN once a counter has reached a limit, for which there is no room.
+
+    XLA writes what is too much over the last item: whoever takes the list, in whatever loop, finds NaN there.
+
+    Args:
+        counter: of the loop, int32 or int64, a value in its body.
+        limit: what the counter stays below as long as the lists have room.
+        stores: nodes of the body whose last input goes onto a list.
+    """
+    graph, name, attrs = counter.node.graph, counter.node.name, {"T": _dtype(counter)}
+    for node in stores:
+        dtype = node.attrs["element_dtype"]
+        if dtype in FLOATS:
+            compared = [counter, _constant(counter, node.name + "/most", _dtype(counter), limit)]
+            passed = graph.add(graph.free_name(name + "/passed"), "GreaterEqual", compared, attrs=attrs, before=node)
+            values = [passed.value, _constant(counter, node.name + "/nan", dtype, math.nan), node.inputs[-1]]
+            checked = graph.free_name(node.name + "/checked")
+            chosen = graph.add(checked, "SelectV2", values, attrs={"T": dtype}, before=node)
+            node.set_input(len(node.inputs) - 1, chosen.value)
 
 
 def _exits(graph: Graph) -> dict[str, list[Value]]:

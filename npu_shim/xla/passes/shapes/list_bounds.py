@@ -49,15 +49,23 @@ def _bound_lists(loop: Node, answers: Answers) -> None:
 
 
 def _check(loop: Node, most: int, answers: Answers) -> None:
-    """Has floats tell where the loop has run longer: its own results, and those of the loops that take what it kept."""
+    """Has floats tell where the loop has run longer: its own results, and those of the loops that take what it kept.
+
+    Where something else takes that, as the list of a loop around it does, what it kept tells.
+    """
     for place in range(len(loop.inputs)):
         start_and_step = while_counts.counter(loop, place, answers)
         if start_and_step is not None:
             start, step = start_and_step
-            lists = [loop.output(number) for number in range(len(loop.inputs)) if _is_appended_to(loop, number)]
-            taking = (user for kept in lists for user in kept.users if calls.kind(user) == LOOP)
-            results = [one.output(k) for one in dict.fromkeys([loop, *taking]) for k in range(len(one.inputs))]
+            kept = [number for number in range(len(loop.inputs)) if _is_appended_to(loop, number)]
+            takers = dict.fromkeys(user for number in kept for user in loop.output(number).users)
+            loops = [user for user in takers if calls.kind(user) == LOOP]
+            results = [one.output(k) for one in dict.fromkeys([loop, *loops]) for k in range(len(one.inputs))]
             overruns.check(loop.output(place), start + most * step, results)
+            if len(loops) < len(takers):
+                body = body_of(loop)
+                pushes = [behind(body.returned[number]).node for number in kept]
+                overruns.spoil(body.arguments[place].value, start + most * step, pushes)
             return
 
 

@@ -4,7 +4,8 @@ XLA's lists keep the length that they are made with, and what is written beyond 
 
     tf.TensorArray(tf.float32, 2, dynamic_size=True).write(3, x)     XLA writes x to item 1 (TensorFlow 2.15.1)
 
-A write is sound where its index is known, or counts the iterations of a loop, and stays below the length. For XLA the
+A write is sound where its index is known, or counts the iterations of a loop, and stays below the length. Where more
+than one comparison with a known number ends that loop, floats tell if it has run longer (overruns.py). For XLA the
 TensorListLength of a list that is appended to is the most that it may hold; nothing of TensorFlow's own asks for that.
 """
 
@@ -18,6 +19,7 @@ from npu_shim.rewriter.graph.walks import behind, reached
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.rewriter.ir.module import Function, Module
 from npu_shim.rewriter.tables.function_calls import LOOP
+from npu_shim.xla.passes.control_flow import overruns
 from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION
 from npu_shim.xla.passes.shapes import while_counts
 from npu_shim.xla.passes.shapes.list_sizes import LENGTH, RESIZED, Answers
@@ -27,7 +29,7 @@ OPS = frozenset([WRITE, LENGTH])
 
 
 def require_fixed(module: Module, context: Any = None) -> None:
-    """Checks that no list grows.
+    """Checks that no list grows, as far as the conditions of loops tell.
 
     Args:
         module: of functional control flow, with Placeholders of full shapes.
@@ -44,13 +46,15 @@ def require_fixed(module: Module, context: Any = None) -> None:
             if node.op == LENGTH:
                 _require_not_appended_to(node, answers)
                 continue
-            length, last = answers.length(node.inputs[0]), _largest(node.inputs[1], answers)
+            length, (last, is_sure) = answers.length(node.inputs[0]), _largest(node.inputs[1], answers)
             if length is None or last is None or last >= length:
                 where = " of function '%s'" % graph.name if isinstance(graph, Function) else ""
                 raise PlanError(
                     "node '%s'%s (%s) may make its list longer, and XLA's lists keep the length that they are made "
                     "with: give the TensorArray its full size; or %s" % (node.name, where, node.op, IN_SESSION)
                 )  # fmt: skip
+            if not is_sure:
+                overruns.spoil(node.inputs[1], length, [node])
 
 
 def _is_asked(node: Node) -> bool:
@@ -64,16 +68,20 @@ def _require_not_appended_to(node: Node, answers: Answers) -> None:
             raise PlanError(text % (node.name, node.op, IN_SESSION))
 
 
-def _largest(value: Value, answers: Answers) -> int | None:
-    """The largest value of an index: one that is known, or a counter in a loop that runs so many times at most."""
+def _largest(value: Value, answers: Answers) -> tuple[int | None, bool]:
+    """(The largest value of an index, whether that is certain).
+
+    It is one that is known, or a counter in a loop that runs so many times at most; None for others.
+    """
     number = answers.number(value)
     if number is not None:
-        return int(number)
+        return int(number), True
     node = behind(value).node
-    body = node.graph
-    callers = answers.callers.get(body, [])
-    if len(callers) != 1 or calls.kind(callers[0]) != LOOP or node not in body.arguments:
-        return None
-    counter = while_counts.counter(callers[0], body.arguments.index(node), answers)
+    callers = answers.callers.get(node.graph, [])
+    if len(callers) != 1 or calls.kind(callers[0]) != LOOP or node not in node.graph.arguments:
+        return None, True
+    counter = while_counts.counter(callers[0], node.graph.arguments.index(node), answers)
     most = while_counts.at_most(callers[0], answers)
-    return None if counter is None or most is None else counter[0] + counter[1] * (most - 1)
+    if counter is None or most is None:
+        return None, True
+    return counter[0] + counter[1] * (most - 1), while_counts.is_exact(callers[0], answers)

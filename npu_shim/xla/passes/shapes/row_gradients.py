@@ -8,7 +8,8 @@ If `new` has 2 rows and the loop runs at most 5 times, this becomes
 
     values = zeros([11, d])     while ...: values = concat([values[2:], new])
 
-The rows are in the same order; a loop that ends early leaves more zeros for index 0 in front of them.
+The rows are in the same order; a loop that ends early leaves more zeros for index 0 in front of them. One that runs
+longer than its condition was taken to allow would lose the first ones: its floats are checked (overruns.py).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Node
 from npu_shim.rewriter.ir.module import Module
+from npu_shim.xla.passes.control_flow import loop_pairs, overruns
 from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION
 from npu_shim.xla.passes.shapes import static_shapes, trip_counts
 
@@ -47,11 +49,31 @@ def bound(module: Module, context: Any = None) -> None:
     if not loops:
         return
     folded = static_shapes.fold(graphdef.write(module), [source_of(text) for text in module.results().values()])
-    counts = trip_counts.at_most(graphdef.read(folded).graph)
+    counted = graphdef.read(folded).graph
+    counts, exact = trip_counts.at_most(counted), trip_counts.exact(counted)
     rows = [str(appended.concat.inputs[1]) for appended in loops]
     shapes = static_shapes.infer(folded, rows)
     for appended, text in zip(loops, rows):
-        _fix(appended, shapes[text], counts.get(appended.enter.attrs["frame_name"].decode()))
+        _fix(appended, shapes[text], counts.get(_frame(appended.enter)))
+    starts = loop_pairs.starts(module.graph)
+    frames = {_frame(appended.enter) for appended in loops}
+    certain = {frame for frame in frames if frame in starts and _counts_from(starts[frame]) in exact}
+    overruns.mark_gradients(module.graph, {frame: counts[frame] for frame in sorted(frames - certain - exact)})
+
+
+def _frame(enter: Node) -> str:
+    frame: str = enter.attrs["frame_name"].decode()
+    return frame
+
+
+def _counts_from(start: Node) -> str | None:
+    """The frame of the loop behind which a gradient's counter (its Enter) starts; None if it starts elsewhere."""
+    node: Node = start.inputs[0].node
+    if node.op != "Exit":
+        return None
+    while node.op != "Enter":  # the Switch, the Merge
+        node = node.inputs[0].node
+    return _frame(node)
 
 
 def _appended(merge: Node) -> _Appended | None:
