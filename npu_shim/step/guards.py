@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from npu_shim.step.control_flow import joining
 from npu_shim.step.frames import MERGES, SWITCHES
 from npu_shim.step.graph import Node, Source
 from npu_shim.step.schedule import value_source
-from npu_shim.step.values import DEAD, HANDLES, Rows, is_known, traced
+from npu_shim.step.values import DEAD, HANDLES, is_known, traced
 
 Guard = tuple[tuple[Source, bool], ...]  # (predicate, side that is taken), each predicate once
 
@@ -118,26 +119,13 @@ def either(scope: Any, node: Node, predicate: Any, one: Any, other: Any) -> Any:
     if one is other or (isinstance(one, HANDLES) and one == other):
         return one
     one, other = traced(scope.value(one)), traced(scope.value(other))
-    if _differ_in_rows(one, other):
-        return _rows_of_either(predicate, one, other)
+    like = joining.joined([[one], [other]])
+    (one,), (other,) = joining.filled([one], like), joining.filled([other], like)
     shapes = [jax.tree.map(jnp.shape, value) for value in (one, other)]
     if jax.tree.structure(one) != jax.tree.structure(other) or shapes[0] != shapes[1]:
         text = "its predicate is traced, and the two sides have shapes %s and %s"
         raise scope.refusal(node, text % tuple(shapes), scope.feeds_behind(node.inputs[0][0]))
     return jax.tree.map(lambda a, b: jnp.where(predicate, a, b), one, other)
-
-
-def _differ_in_rows(one: Any, other: Any) -> bool:
-    if not isinstance(one, jax.Array) or not isinstance(other, jax.Array) or not one.ndim or one.ndim != other.ndim:
-        return False
-    return bool(one.dtype == other.dtype and one.shape[0] != other.shape[0] and one.shape[1:] == other.shape[1:])
-
-
-def _rows_of_either(predicate: Any, one: Any, other: Any) -> Rows:
-    """One of two values with different numbers of rows, as a sparse gradient and one of all rows have."""
-    room = max(one.shape[0], other.shape[0])
-    padded = (jnp.pad(x, [(0, room - x.shape[0])] + [(0, 0)] * (x.ndim - 1)) for x in (one, other))
-    return Rows(jnp.where(predicate, *padded), jnp.where(predicate, np.int32(one.shape[0]), np.int32(other.shape[0])))
 
 
 def holds(predicates: Mapping[Source, Any], guard: Guard) -> Any:

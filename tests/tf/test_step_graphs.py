@@ -286,6 +286,25 @@ def test_rows_whose_number_depends_on_data():
     compared([index, tf.reduce_sum(sums * tf.cast(unique, tf.float32)[:, None], 0)], {x: given, ids: places})
 
 
+def branches_of_other_sizes():
+    x, given = fed(np.float32([[1, -2], [3, 4], [-5, 6]]))
+    p, taken = fed(np.bool_(True))
+    fetches = []
+    for other in (lambda: tf.boolean_mask(x, x[:, 0] > 0), lambda: x[:1]):
+        y = tf.cond(p, lambda: x * 2.0, other)
+        fetches += [tf.reduce_sum(y**2), tf.shape(y)[0], tf.reduce_mean(y, 0)]
+    for side in (taken, not taken):
+        compared(fetches, {x: given, p: np.bool_(side)})
+
+
+def test_branches_of_other_sizes_give_rows(v1_control_flow):
+    branches_of_other_sizes()
+
+
+def test_branches_of_version_2_too(v2_control_flow):
+    branches_of_other_sizes()
+
+
 def test_what_would_count_rows_that_are_not_there_is_refused():
     x, given = fed(np.float32([[1, -2], [3, 4], [-5, 6], [7, 8]]))
     rows = tf.boolean_mask(x, x[:, 0] > 0)

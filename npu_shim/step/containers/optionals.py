@@ -66,32 +66,16 @@ def _is_like(part: Any, dtype: Any, shape: Any) -> bool:
     return len(shape) == part.ndim and all(want in (-1, size) for want, size in zip(shape, part.shape))
 
 
-def of_branches(results: Sequence[Sequence[Any]]) -> list[Any]:
-    """What branches give, as one would give it that has values of all kinds in each Optional.
-
-    Args:
-        results: what each branch gives.
-    """
-    return [_joined(values) for values in zip(*results)]
-
-
-def _joined(values: Sequence[Any]) -> Any:
-    if not all(isinstance(value, Optional) for value in values):
-        return values[0]
+def joined(values: Sequence[Optional]) -> Optional:
+    """What branches give in one place, as one would give it that has values of all kinds."""
     choices: dict[str, Any] = {}
     for value in values:
         choices.update(value.choices)
     return Optional(choices, values[0].is_there)
 
 
-def filled(result: Sequence[Any], like: Sequence[Any]) -> list[Any]:
-    """What a branch gives, with zeros for what its Optionals do not have and those of `like` do."""
-    return [_filled(value, other) for value, other in zip(result, like)]
-
-
-def _filled(value: Any, like: Any) -> Any:
-    if not isinstance(value, Optional):
-        return value
+def filled(value: Optional, like: Optional) -> Optional:
+    """What a branch gives, with zeros for what it does not have and `like` has."""
     zeros = {
         kind: jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), parts)
         for kind, parts in like.choices.items() if kind not in value.choices

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step.containers import optionals, rooms, stacks
+from npu_shim.step.containers import rooms, stacks
+from npu_shim.step.control_flow import joining
 from npu_shim.step.control_flow.trips import OPEN, Trips
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.values import traced
@@ -158,9 +159,9 @@ def branched(run: Any, predicate: Any, branches: Sequence[Callable[[], Any]]) ->
         new, result = _probed(run, (), _without_arguments(branch))
         shapes.append(result)
         touched.update(new)
-    like = optionals.of_branches(shapes)
+    like = joining.joined(shapes)
     for other in shapes:
-        require_same_results(like, jax.eval_shape(lambda given=other: optionals.filled(given, like)))
+        require_same_results(like, jax.eval_shape(lambda given: joining.filled(given, like), other))
     for key, like in touched.items():
         if key not in before:
             before[key] = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), like)
@@ -168,7 +169,7 @@ def branched(run: Any, predicate: Any, branches: Sequence[Callable[[], Any]]) ->
     def within(branch: Callable[[], Any]) -> Callable[[], Any]:
         def call() -> Any:
             run.cells = dict(before)
-            result = optionals.filled(traced(branch()), like)
+            result = joining.filled(traced(branch()), like)
             return traced(result), {key: traced(run.cells[key]) for key in touched}
 
         return call
