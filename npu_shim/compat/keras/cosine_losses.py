@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
-import tensorflow.compat.v1 as tf
-
 from npu_shim.compat.keras import real_keras
 
 NAMES = ("cosine_similarity", "cosine_proximity", "cosine")
@@ -18,6 +16,8 @@ NAMES = ("cosine_similarity", "cosine_proximity", "cosine")
 
 def similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Any:
     """The cosine of the angle between y_true and y_pred [..., n, ...] along `axis`; the shape without it."""
+    import tensorflow.compat.v1 as tf
+
     y_pred = tf.convert_to_tensor(y_pred)
     y_true = tf.cast(y_true, y_pred.dtype)
     return tf.reduce_sum(tf.math.l2_normalize(y_true, axis) * tf.math.l2_normalize(y_pred, axis), axis)
