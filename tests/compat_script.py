@@ -607,8 +607,8 @@ def means_of_masked_losses_count_what_is_masked():
 @check
 def optimizers_by_name_begin_as_they_began():
     get, kind = tf.keras.optimizers.get, tf.keras.optimizers.Adagrad
-    made = get("adagrad"), get(kind()), kind.from_config({})
-    assert [one._initial_accumulator_value for one in made] == [0, 0.1, 0]
+    given = get("adagrad"), get(kind()), kind.from_config({})
+    assert [one._initial_accumulator_value for one in given] == [0, 0.1, 0]
 
 
 @check

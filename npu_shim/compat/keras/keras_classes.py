@@ -99,12 +99,12 @@ def _optimizers_of_graphs(optimizer_v1: Any) -> None:
 
 def _adagrad(adagrad: Any) -> None:
     """Lets an Adagrad that is made by its name or a config without one begin with an accumulator of 0, not 0.1."""
-    made = vars(adagrad.Adagrad)["from_config"].__func__
+    original = vars(adagrad.Adagrad)["from_config"].__func__
 
     def from_config(cls: Any, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
-        return made(cls, {"initial_accumulator_value": 0.0, **config}, custom_objects)
+        return original(cls, {"initial_accumulator_value": 0.0, **config}, custom_objects)
 
-    adagrad.Adagrad.from_config = classmethod(functools.wraps(made)(from_config))
+    adagrad.Adagrad.from_config = classmethod(functools.wraps(original)(from_config))
 
 
 def _takes_learning_rate(init: Callable[..., None]) -> Callable[..., None]:
