@@ -159,8 +159,8 @@ def _gru_grad(draw):
 
 
 def _ctc(draw):
-    """Three rows: labels that repeat, one alone, and as many as there are steps."""
-    indices = np.int64([[0, 0], [0, 1], [0, 2], [1, 0], [2, 0], [2, 1], [2, 2], [2, 3]])
+    """Three rows, with gaps: labels that repeat, one alone, and as many as there are steps."""
+    indices = np.int64([[0, 0], [0, 2], [0, 3], [1, 1], [2, 0], [2, 1], [2, 2], [2, 3]])
     values = np.int32([1, 1, 2, 3, 3, 1, 2, 1])
     lengths = np.int32([6, 4, 4])
     return [_floats(draw, 6, 3, 5), indices, values, lengths], {"ctc_merge_repeated": bool(draw.random.randint(4))}

@@ -23,6 +23,7 @@ ROUGH = {"Digamma": 50, "Lgamma": 50, "Pow": 20, "Prod": 30, "Cumprod": 30, "Erf
          "Cosh": 20, "Exp": 10, "Selu": 10, "Expm1": 20, "LRN": 20, "Softplus": 20, "Atanh": 20}  # fmt: skip
 
 ALL = {**CASES, **FAMILIES}
+OWN = {"FusedBatchNormV3": 3, "Svd": 1, "SelfAdjointEigV2": 1}  # op -> outputs; others are its kernel's own, or unset
 ATTRS = {  # Python type of an attribute -> how it is set
     bool: lambda attr, value: setattr(attr, "b", value),
     int: lambda attr, value: setattr(attr, "i", value),
@@ -93,8 +94,7 @@ class Cases:
         graph_def = tf.GraphDef(node=[*stand_ins, node])
         given = {"in%d:0" % at: part for at, part in enumerate(flat)}
         (operation,) = tf.import_graph_def(graph_def, given, ["case"], name="")
-        most = 3 if op.startswith("FusedBatchNorm") else None  # the others are its kernel's own
-        self.fetches += [(op, tensor) for tensor in operation.outputs[:most]]
+        self.fetches += [(op, tensor) for tensor in operation.outputs[: OWN.get(op)]]
 
     def tensor(self, value):
         if isinstance(value, list):

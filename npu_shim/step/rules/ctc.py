@@ -18,7 +18,9 @@ NEVER = np.float32(-1e30)  # the logarithm of what does not happen; finite, so t
 
 def _dense(indices: Any, values: Any, batch: int, room: int) -> tuple[Any, Any]:
     """(Labels int32 [batch, room], their number in each row) of a SparseTensor."""
-    rows, columns = indices[:, 0], indices[:, 1]
+    rows = indices[:, 0].astype(np.int32)
+    first = jnp.searchsorted(rows, rows).astype(np.int32)
+    columns = jnp.arange(rows.shape[0], dtype=np.int32) - first  # the kernel takes no notice of gaps
     labels = jnp.zeros((batch, room), np.int32).at[rows, columns].set(values.astype(np.int32), mode="drop")
     return labels, jnp.zeros(batch, np.int32).at[rows].add(np.int32(1), mode="drop")
 
@@ -64,11 +66,11 @@ def _loss(last_is_blank: bool) -> Callable[..., Any]:
         one = lambda x: _losses(x, labels, counts, lengths, blank, attrs["ctc_merge_repeated"])  # noqa: E731
         result, back = jax.vjp(one, wide)
         (gradient,) = back(jnp.ones_like(result))
-        is_possible = result < -NEVER / 2
-        if attrs["ignore_longer_outputs_than_inputs"]:
-            is_possible = is_possible & (counts <= lengths)
-        inside = (jnp.arange(time, dtype=np.int32)[:, None] < lengths)[:, :, None] & is_possible[:, None]
-        result = jnp.where(is_possible, result, np.float32(0 if attrs["ignore_longer_outputs_than_inputs"] else np.inf))
+        is_possible = result < -NEVER / 2  # else there is no way, and the gradient is that of no way
+        gradient = jnp.where(is_possible[:, None], gradient, jax.nn.softmax(wide, -1))
+        is_left_out = (counts > lengths) & np.bool_(attrs["ignore_longer_outputs_than_inputs"])
+        inside = (jnp.arange(time, dtype=np.int32)[:, None] < lengths)[:, :, None] & ~is_left_out[:, None]
+        result = jnp.where(is_left_out, np.float32(0), jnp.where(is_possible, result, np.float32(np.inf)))
         return result.astype(logits.dtype), jnp.where(inside, gradient, np.float32(0)).astype(logits.dtype)
 
     return loss

@@ -5,12 +5,13 @@ A sparse update is the dense one of the rows that its indices name.
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.indexing import at_places, at_rows
 from npu_shim.step.rules.table import Attrs, Update
 from npu_shim.step.values import Rows, traced
@@ -136,10 +137,16 @@ def _ftrl(var: Any, accum: Any, linear: Any, grad: Any, shrunk: Any, rate: Any, 
     return jnp.where(small, np.zeros((), var.dtype), (jnp.sign(linear) * l1 - linear) / quadratic), new, linear
 
 
+def _require_plain_ftrl(attrs: Attrs) -> None:
+    if attrs.get("multiply_linear_by_lr"):
+        raise Unsupported("its attribute multiply_linear_by_lr is true")
+
+
 def ftrl(
     attrs: Attrs, var: Any, accum: Any, linear: Any, grad: Any, rate: Any, l1: Any, l2: Any, power: Any
 ) -> Any:  # fmt: skip
     """ApplyFtrl."""
+    _require_plain_ftrl(attrs)
     return _ftrl(var, accum, linear, grad, grad, rate, l1, l2, power)
 
 
@@ -147,6 +154,7 @@ def ftrl_v2(
     attrs: Attrs, var: Any, accum: Any, linear: Any, grad: Any, rate: Any, l1: Any, l2: Any, shrinkage: Any, power: Any
 ) -> Any:
     """ApplyFtrlV2."""
+    _require_plain_ftrl(attrs)
     shrunk = grad + np.array(2, var.dtype) * shrinkage * var
     return _ftrl(var, accum, linear, grad, shrunk, rate, l1, l2, power)
 
@@ -205,13 +213,30 @@ def _sparse(dense: Dense, handles: int, at: int) -> Update:
 
     def updated(attrs: Attrs, *values: Any) -> Any:
         old, others = values[:handles], list(values[handles:])
-        read, written = places(others.pop(at - handles), old[0].shape[0])
+        indices = others.pop(at - handles)
+        if not isinstance(indices, Rows):
+            return _one_by_one(dense, attrs, old, others, indices)
+        read, written = places(indices, old[0].shape[0])  # of Unique, as optimizers make them: no row comes twice
         taken = [jnp.take(value, read, 0, mode="clip") for value in old]
         new = dense(attrs, *taken, *map(_array, others))
         new = new if type(new) is tuple else (new,)
         return tuple(at_rows(value, written).set(rows, mode="drop") for value, rows in zip(old, new))
 
     return Update(updated, handles, rows=True)
+
+
+def _one_by_one(dense: Dense, attrs: Attrs, old: Sequence[Any], others: Sequence[Any], indices: Any) -> Any:
+    """Updates row after row, in the order of the gradient's: one that comes twice is updated twice."""
+    rows = [number for number, value in enumerate(others) if np.ndim(value)]  # the gradient; all else are scalars
+
+    def step(number: Any, state: Any) -> Any:
+        at = indices[number]
+        given = [jnp.asarray(value)[number] if n in rows else value for n, value in enumerate(others)]
+        new = dense(attrs, *[jnp.take(value, at, 0, mode="clip") for value in state], *given)
+        new = new if type(new) is tuple else (new,)
+        return tuple(value.at[at].set(row, mode="drop") for value, row in zip(state, new))
+
+    return lax.fori_loop(0, indices.shape[0], step, tuple(map(jnp.asarray, old)))
 
 
 def _scatter(method: str) -> Update:
