@@ -54,8 +54,9 @@ def compile_step(
             a kernel in programs of engine "pjrt" on GPUs; `xla_cache`, a folder in which engine "pjrt" keeps
             compiled programs for later processes; `programs`, how many programs are kept, one for each set of feed
             shapes: beyond it the one that was used least recently gives way, and is compiled anew when it is needed. A
-            Session brings its own (those of its NpuOptimizer), over which these win; a session without NpuOptimizer and
-            a call without options is not rewritten.
+            Session brings its own (those of its NpuOptimizer), over which these win. Where a Session has no
+            NpuOptimizer and the call no option, the step is not rewritten; a Graph's is, by the defaults, as
+            `npu_shim.rewrite` does; profile "gpu" with `precision_mode="must_keep_origin_dtype"` keeps its float32.
 
     Returns:
         CompiledStep, compiled at its first call.
@@ -97,7 +98,7 @@ class CompiledStep:
         running: what compiles and runs the programs, a `Running`.
 
     Attributes:
-        plan: the precision Plan, None if no precision option was given.
+        plan: the precision Plan, None if the step was not rewritten.
     """
 
     def __init__(

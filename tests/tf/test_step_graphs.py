@@ -309,12 +309,28 @@ def test_what_would_count_rows_that_are_not_there_is_refused():
     x, given = fed(np.float32([[1, -2], [3, 4], [-5, 6], [7, 8]]))
     rows = tf.boolean_mask(x, x[:, 0] > 0)
     first = rows[:, 0]
-    for made in (
+    for value in (
         tf.matmul(rows, rows, transpose_b=True), tf.nn.softmax(first), tf.one_hot(tf.cast(first, tf.int32), 3, axis=0),
         first[..., 0], tf.cumsum(rows), tf.linalg.diag_part(rows), rows[-1],
     ):  # fmt: skip
         with pytest.raises(Refusal):
-            Step(tf.get_default_graph(), [tf.reduce_sum(made)], (), [x])({x: given})
+            Step(tf.get_default_graph(), [tf.reduce_sum(value)], (), [x])({x: given})
+
+
+@pytest.mark.parametrize("places", [[2, 0, 2, 1], [2, 0, 3, 1]], ids=["twice", "apart"])
+def test_a_row_that_comes_twice_is_updated_twice(places):
+    ids, places = fed(np.int32(places))
+    gradient, given = fed(np.float32([[1, -2], [3, 4], [-5, 6], [7, 8]]))
+    updates = []
+    for wanted in (None, tf.not_equal(ids, 0)):
+        rows = [value if wanted is None else tf.boolean_mask(value, wanted) for value in (gradient, ids)]
+        names = ["v%d_%s" % (len(updates), name) for name in ("weights", "accumulator")]
+        v, a = [tf.get_variable(name, initializer=np.ones([4, 2], np.float32), use_resource=True) for name in names]
+        update = tf.raw_ops.ResourceSparseApplyAdagrad(
+            var=v.handle, accum=a.handle, lr=0.5, grad=rows[0], indices=rows[1]
+        )
+        updates.append(update)
+    compared(updates, {gradient: given, ids: places}, runs=2)
 
 
 def test_sparse_updates_by_optimizers(v1_control_flow):

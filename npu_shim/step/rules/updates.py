@@ -209,34 +209,44 @@ def _array(value: Any) -> Any:
 
 
 def _sparse(dense: Dense, handles: int, at: int) -> Update:
-    """The update of the rows that input `at` names."""
+    """The update of the rows that input `at` names: of all at once, unless a row comes twice."""
 
     def updated(attrs: Attrs, *values: Any) -> Any:
-        old, others = values[:handles], list(values[handles:])
+        old, others = tuple(map(jnp.asarray, values[:handles])), list(values[handles:])
         indices = others.pop(at - handles)
-        if not isinstance(indices, Rows):
-            return _one_by_one(dense, attrs, old, others, indices)
-        read, written = places(indices, old[0].shape[0])  # of Unique, as optimizers make them: no row comes twice
-        taken = [jnp.take(value, read, 0, mode="clip") for value in old]
-        new = dense(attrs, *taken, *map(_array, others))
-        new = new if type(new) is tuple else (new,)
-        return tuple(at_rows(value, written).set(rows, mode="drop") for value, rows in zip(old, new))
+        others = list(map(_array, others))
+        ids, count = indices if isinstance(indices, Rows) else (jnp.asarray(indices), indices.shape[0])
+
+        def together(state: Any) -> Any:
+            read, written = places(indices, state[0].shape[0])
+            new = _several(dense(attrs, *[jnp.take(value, read, 0, mode="clip") for value in state], *others))
+            return tuple(at_rows(value, written).set(rows, mode="drop") for value, rows in zip(state, new))
+
+        def one_by_one(state: Any) -> Any:
+            return lax.fori_loop(0, count, lambda row, state: _of_row(dense, attrs, state, others, ids, row), state)
+
+        return lax.cond(_come_twice(ids, count), one_by_one, together, old)
 
     return Update(updated, handles, rows=True)
 
 
-def _one_by_one(dense: Dense, attrs: Attrs, old: Sequence[Any], others: Sequence[Any], indices: Any) -> Any:
-    """Updates row after row, in the order of the gradient's: one that comes twice is updated twice."""
-    rows = [number for number, value in enumerate(others) if np.ndim(value)]  # the gradient; all else are scalars
+def _come_twice(ids: Any, count: Any) -> Any:
+    """Whether one of the first `count` of the ids [n] is there twice, bool []."""
+    numbers = jnp.arange(ids.shape[0], dtype=ids.dtype)
+    ordered = jnp.sort(jnp.where(numbers < count, ids, -1 - numbers))  # those behind them are all different
+    return jnp.any(ordered[1:] == ordered[:-1])
 
-    def step(number: Any, state: Any) -> Any:
-        at = indices[number]
-        given = [jnp.asarray(value)[number] if n in rows else value for n, value in enumerate(others)]
-        new = dense(attrs, *[jnp.take(value, at, 0, mode="clip") for value in state], *given)
-        new = new if type(new) is tuple else (new,)
-        return tuple(value.at[at].set(row, mode="drop") for value, row in zip(state, new))
 
-    return lax.fori_loop(0, indices.shape[0], step, tuple(map(jnp.asarray, old)))
+def _of_row(dense: Dense, attrs: Attrs, state: Any, others: Sequence[Any], ids: Any, number: Any) -> Any:
+    """Updates one row of the gradient: one that comes twice is updated twice, in the gradient's order."""
+    at = ids[number]
+    given = [jnp.asarray(value)[number] if np.ndim(value) else value for value in others]  # all but it are scalars
+    new = _several(dense(attrs, *[jnp.take(value, at, 0, mode="clip") for value in state], *given))
+    return tuple(value.at[at].set(row, mode="drop") for value, row in zip(state, new))
+
+
+def _several(new: Any) -> tuple[Any, ...]:
+    return new if type(new) is tuple else (new,)
 
 
 def _scatter(method: str) -> Update:
