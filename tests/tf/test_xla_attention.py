@@ -235,7 +235,9 @@ def test_each_way_to_write_it_is_taken_and_trains_as_before(way):
         np.testing.assert_allclose(losses(step), before, rtol=2e-5)
 
 
-@pytest.mark.parametrize("way", [bert, transformer, tensor2tensor], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", [
+    bert, *(pytest.param(way, marks=pytest.mark.nightly) for way in (transformer, tensor2tensor))
+], ids=lambda way: way.__name__)  # fmt: skip
 def test_dropout_in_bfloat16_is_taken_and_repeats_itself(way):
     step = prepared(way, BFLOAT16, rate=0.25)
     result = with_calls(step)
