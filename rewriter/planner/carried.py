@@ -153,10 +153,12 @@ class _Walk:
         return carried._replace(signs=own)
 
     def bounded(self, position: int, number: int, carried: Carried) -> Effect:
-        """A bound that is no such number itself leaves none behind it; of a constant it is the bound."""
+        """A bound leaves nothing behind it that is beyond it, nor of itself: what it bounds is not beyond the dtype.
+
+        Where both sides carry such numbers, either may be the result.
+        """
         node = self._view.nodes[position]
-        other = node.inputs[1 - number]
-        if node.inputs[number] in self._constants or other in self.carried:
+        if node.inputs[1 - number] in self.carried:
             return carried
         signs = carried.signs & ~BOUNDS[node.op]
         return carried._replace(signs=signs) if signs else None

@@ -95,7 +95,9 @@ with tf.Session(config=globals().get("config")) as session:
     for _ in range(20):
         session.run(train, {x: np.full([8, 4], 0.1)})
 """
-FLOAT64, LARGE = STEP % ("float64", "1.0"), STEP % ("float32", "3e5")
+FLOAT64, FLOAT32 = STEP % ("float64", "1.0"), STEP % ("float32", "1.0")
+# a gradient of 8 * 4e4, where all that it is made of fits into float16
+LARGE = FLOAT32.replace("0.1)", "4e4)").replace("tf.ones_initializer", "tf.zeros_initializer")
 WITH = 'with tf.Session(config=globals().get("config")) as session:'
 LEFT_OPEN = LARGE.replace(WITH, "session = tf.Session()\nif True:")
 ENABLED = 'import npu_shim; npu_shim.enable(precision_mode="auto", loss_scale=8, watch=True)\n'
