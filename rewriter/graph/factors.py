@@ -70,6 +70,10 @@ class Factor(NamedTuple):
         return " * ".join(number + ["'%s'" % name for name, _ in self.names])
 
 
+# scale -> the ops that a backward pass starts with and that multiply by it, and those that take it out
+ByScale = Dict[Factor, Tuple[List[Any], Set[Any]]]
+
+
 class Graph:
     """What the functions here ask of a graph: tensors and ops are whatever the class that answers makes of them."""
 
@@ -189,30 +193,35 @@ def cancel(one: Factor, other: Factor) -> bool:
     return parts == 1 or bool(one.names) or abs(one.value) >= LEAST
 
 
-def unscaling(graph: Graph, multiplications: Iterable[Any]) -> Set[Any]:
+def unscaling(graph: Graph, scales: ByScale) -> Set[Any]:
     """Returns the ops that take a scale out of gradients, which the script multiplied their loss by.
 
     Those that go on to scale what these give are among them: TensorFlow makes one op of two.
 
     Args:
         graph: the graph.
-        multiplications: all of its ops of type Mul.
+        scales: as `unscaling_by_start` returns them.
     """
     ops: Set[Any] = set()
-    for _, taken in unscaling_by_start(graph, multiplications).values():
+    for _, taken in scales.values():
         ops |= taken
     following = reached(ops, lambda op: [reader for reader in graph.readers(op) if _goes_on(graph, reader)])
     return {op for op in following if scalings(graph, op)}
 
 
-def unscaling_by_start(graph: Graph, multiplications: Iterable[Any]) -> Dict[Factor, Tuple[List[Any], Set[Any]]]:
-    """Returns, for each scale that a backward pass starts with, the ops that do so, and those that take it out."""
+def unscaling_by_start(graph: Graph, multiplications: Iterable[Any]) -> ByScale:
+    """Returns, for each scale that a backward pass starts with, the ops that do so, and those that take it out.
+
+    Args:
+        graph: the graph.
+        multiplications: all of its ops of type Mul.
+    """
     starts: Dict[Factor, List[Any]] = {}
     for op in multiplications:
         for scale in _scales_of_start(graph, op):
             starts.setdefault(scale, []).append(op)
     known: Dict[Any, List[Tuple[Factor, Tuple[Any, ...]]]] = {}
-    by_scale: Dict[Factor, Tuple[List[Any], Set[Any]]] = {}
+    by_scale: ByScale = {}
     for scale, ops in starts.items():
         _, taken = by_scale[scale] = ops, set()
         for op in reached(ops, graph.readers):

@@ -5,7 +5,7 @@ g (float16) -> RealDiv(8192) -> ApplyGradientDescent        becomes   g -> [Cast
 
 from typing import Iterable, Optional, Sequence, Set
 
-from ..graph.factors import Graph, unscaling
+from ..graph.factors import Graph, unscaling, unscaling_by_start
 from ..graph.facts import Facts
 from ..graph.graph_view import GraphView, Port
 from ..tables.dtypes import FLOATS
@@ -46,4 +46,5 @@ class _View(Graph):
 def unscaling_nodes(view: GraphView, facts: Facts) -> Set[int]:
     """Positions of the nodes that take a scale out of gradients: those that are marked so, and those that show it."""
     marked = {position for position, node in enumerate(view.nodes) if node.unscales}
-    return marked | unscaling(_View(view, facts), view.of_ops(["Mul"]))
+    graph = _View(view, facts)
+    return marked | unscaling(graph, unscaling_by_start(graph, view.of_ops(["Mul"])))

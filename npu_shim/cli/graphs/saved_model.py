@@ -19,6 +19,7 @@ from npu_shim.cli.graphs import graph_file
 from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.graph.arguments import source_of
 
 Rewrite = Callable[[Any, Sequence[str], Sequence[str]], Any]  # (GraphDef, feeds, names to preserve) -> GraphDef
 
@@ -66,9 +67,9 @@ def write(path: str, source: str, feeds: Sequence[str], fetches: Sequence[str], 
     for meta in saved.meta_graphs:
         _require_first_version(meta, source)
         names = {node.name for node in meta.graph_def.node}
-        fed = [*feeds, *(name for name in _tensors(meta, "inputs"))]
-        kept = [name for name in (*fetches, *_known_outside(meta)) if _node(name) in names]
-        meta.graph_def.CopyFrom(rewrite(meta.graph_def, [name for name in fed if _node(name) in names], kept))
+        fed = [*feeds, *_tensors(meta, "inputs")]
+        kept = [name for name in (*fetches, *_known_outside(meta)) if source_of(name) in names]
+        meta.graph_def.CopyFrom(rewrite(meta.graph_def, [name for name in fed if source_of(name) in names], kept))
         _list_ops(meta)
     with atomic_write.folder(path) as folder:
         for name, origin in files:
@@ -97,12 +98,12 @@ def _of_checkpoint(source: str, feeds: Sequence[str], fetches: Sequence[str]) ->
     ]
     meta = tf.MetaGraphDef.FromString(graph_file.content(source))
     names = {node.name for node in meta.graph_def.node}
-    missing = [name for name in (*feeds, *fetches) if _node(name) not in names]
+    missing = [name for name in (*feeds, *fetches) if source_of(name) not in names]
     if missing:
         raise ConfigError("'%s' is not in the graph of '%s'" % (missing[0], source))
     for key in [key for key in meta.collection_def if key not in COLLECTIONS]:
         del meta.collection_def[key]
-    ends = {_node(name) for name in (*fetches, *_known_outside(meta))}
+    ends = {source_of(name) for name in (*fetches, *_known_outside(meta))}
     meta.graph_def.CopyFrom(tf.graph_util.extract_sub_graph(meta.graph_def, sorted(ends & names)))
     meta.meta_info_def.ClearField("tags")
     meta.meta_info_def.tags.append(tf.saved_model.SERVING)
@@ -114,11 +115,11 @@ def _sign(meta: Any, feeds: Sequence[str], fetches: Sequence[str]) -> None:
     """Adds the signature of a checkpoint's graph: what is fed, else its placeholders, and what is fetched."""
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(meta.graph_def, name="")
-        needed = tf.graph_util.extract_sub_graph(meta.graph_def, [_node(name) for name in fetches]).node
+        needed = tf.graph_util.extract_sub_graph(meta.graph_def, [source_of(name) for name in fetches]).node
         given = feeds or [node.name for node in needed if node.op == "Placeholder"]
         inputs, outputs = (
-            {_node(name): graph.as_graph_element(name if ":" in name else name + ":0") for name in tensors}
-            for tensors in (given, [name for name in fetches if graph.get_operation_by_name(_node(name)).outputs])
+            {source_of(name): graph.as_graph_element(name if ":" in name else name + ":0") for name in tensors}
+            for tensors in (given, [name for name in fetches if graph.get_operation_by_name(source_of(name)).outputs])
         )
         signature = tf.saved_model.predict_signature_def(inputs, outputs)
     meta.signature_def[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY].CopyFrom(signature)
@@ -157,7 +158,7 @@ def _known_outside(meta: Any) -> Iterator[str]:
         if key in COLLECTIONS or "variables" in key:
             for data in collection.bytes_list.value:
                 known = _variable(data)
-                yield from (known.initializer_name, known.snapshot_name, _node(known.variable_name))
+                yield from (known.initializer_name, known.snapshot_name, source_of(known.variable_name))
     for asset in meta.asset_file_def:
         yield asset.tensor_info.name
 
@@ -176,7 +177,3 @@ def _list_ops(meta: Any) -> None:
         definition = tf_internals.op_defs().get(name)
         if definition is not None:
             meta.meta_info_def.stripped_op_list.op.append(definition)
-
-
-def _node(name: str) -> str:
-    return name.partition(":")[0].lstrip("^")

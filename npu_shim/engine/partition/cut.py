@@ -397,10 +397,10 @@ class _Cutting:
 
     def _require_programs_run_once(self, program: Program) -> None:
         """Raises _Refused if a part of the session, run from the unchanged graph, would run another part again."""
+        given = {*program.needs, *program.again}
 
         def before(name: str) -> Iterable[str]:
             inputs = self._nodes[name].inputs
-            given = {*program.needs, *program.again}
             return [source_of(t) for t in inputs if t[0] == "^" or tensor_of(t) not in given]
 
         fetched = (source_of(t) for t in self._fetches if source_of(t) in program.hosts)

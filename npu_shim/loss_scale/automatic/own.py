@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.optimizers.update_ops import OPTIMIZER_STEP
 from npu_shim.rewriter.graph import factors
-from npu_shim.rewriter.graph.factors import DIVISIONS, PASSES_ON, Factor, Graph
+from npu_shim.rewriter.graph.factors import DIVISIONS, PASSES_ON, ByScale, Factor, Graph
 from npu_shim.rewriter.graph.walks import reached
 
 # LossScaleOptimizer of contrib, Keras and npu_shim, MixedPrecisionLossScaleOptimizer, NPULossScaleOptimizer;
@@ -52,25 +52,25 @@ class _Built(Graph):
 _BUILT = _Built()
 
 
-def unscaling_in(graph: tf.Graph) -> set[str]:
-    """Returns the names of the ops of a graph that take a scale out of gradients."""
-    return {op.name for op in factors.unscaling(_BUILT, _multiplications(graph))}
+def scales_in(graph: tf.Graph) -> ByScale:
+    """Returns the scales that losses of a graph are multiplied by, for the two functions below."""
+    return factors.unscaling_by_start(_BUILT, [op for op in graph.get_operations() if op.type == "Mul"])
 
 
-def scales_left_in(graph: tf.Graph) -> set[float]:
+def unscaling(scales: ByScale) -> set[str]:
+    """Returns the names of the ops that take a scale out of gradients."""
+    return {op.name for op in factors.unscaling(_BUILT, scales)}
+
+
+def scales_left(scales: ByScale) -> set[float]:
     """Returns the constants that losses are multiplied by, and that no op takes out of gradients which are applied."""
-    multiplications = [op for op in graph.get_operations() if op.type == "Mul"]
     return {
         scale.value
-        for scale, (starts, taken) in factors.unscaling_by_start(_BUILT, multiplications).items()
+        for scale, (starts, taken) in scales.items()
         if not scale.names
         and not taken
         and any(OPTIMIZER_STEP.match(op.type) for op in reached(starts, _BUILT.readers))
     }
-
-
-def _multiplications(graph):
-    return [op for op in graph.get_operations() if op.type == "Mul"]
 
 
 def scales_itself(optimizer: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.automatic.own import scales_left_in, unscaling_in
+from npu_shim.loss_scale.automatic.own import scales_in, scales_left, unscaling
 from npu_shim.options.collected import LOSS_SCALE
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.graph.graph_view import UNSCALES
@@ -49,10 +49,11 @@ def _names(graph):
     version, names = getattr(graph, KEPT, (-1, ()))
     if version != graph.version:
         called = any(op.type in KINDS for op in graph.get_operations())
-        version, names = graph.version, unscaling_in(graph) | (_in_functions(graph) if called else set())
+        scales = scales_in(graph)
+        version, names = graph.version, unscaling(scales) | (_in_functions(graph) if called else set())
         setattr(graph, KEPT, (version, names))
         if not names and not called and not graph.get_collection(LOSS_SCALE):
-            _tell(scales_left_in(graph))
+            _tell(scales_left(scales))
     return names
 
 
