@@ -4,6 +4,7 @@ import ctypes
 import os
 import pathlib
 import signal
+import subprocess
 import tempfile
 import time
 
@@ -120,7 +121,20 @@ def status_of(child):
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
-def test_sigterm_leaves_nothing_of_a_build(cache, answer, monkeypatch, tmp_path):
+class SlowPopen(subprocess.Popen):
+    """Starts a process and returns a while after it has begun, as on a busy machine."""
+
+    def __init__(self, *arguments, **keywords):
+        super().__init__(*arguments, **keywords)
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("when", ["as it compiles", "as it starts the compiler"])
+def test_sigterm_leaves_nothing_of_a_build(cache, answer, monkeypatch, tmp_path, when):
+    if when == "as it starts the compiler":
+        monkeypatch.setattr(subprocess, "Popen", SlowPopen)
     child, compiler = started(answer, monkeypatch, tmp_path)
     os.kill(child, signal.SIGTERM)
     assert status_of(child) == -signal.SIGTERM

@@ -41,6 +41,28 @@ class _Terminated(BaseException):
     """SIGTERM has come while a library was built."""
 
 
+class _Sigterm:
+    """What a SIGTERM does: it raises `_Terminated`, where it has to wait at the end of the scope in which it waits."""
+
+    def __init__(self) -> None:
+        self._waits, self._came = False, False
+
+    def comes(self, *_: Any) -> None:
+        self._came = True
+        if not self._waits:
+            raise _Terminated
+
+    @contextlib.contextmanager
+    def waits(self) -> Iterator[None]:
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
+        if self._came:
+            raise _Terminated
+
+
 class BuildError(RuntimeError):
     """The hook cannot be built; the message names the fix."""
 
@@ -228,19 +250,33 @@ def build_for_wheel(folder: str, sources: Sequence[str] = HOOK, libraries: Seque
 def _compile(target, sources, libraries, portable=False):
     folder = tempfile.mkdtemp(suffix=UNFINISHED, dir=os.path.dirname(target))
     unfinished = os.path.join(folder, "library")
-    with _to_its_end_on_sigterm():
+    with _to_its_end_on_sigterm() as sigterm:
         try:
             line = command(unfinished, sources, libraries, portable)
             # the compiler's own files are there too: a compiler that outlives this process has nowhere to write
-            own = dict(os.environ, TMPDIR=folder)
-            ran = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=own, check=False)
-            if ran.returncode:
-                tail = ran.stdout.decode("utf-8", "replace").strip().splitlines()[-12:]
+            status, output = _ran(line, dict(os.environ, TMPDIR=folder), sigterm)
+            if status:
+                tail = output.decode("utf-8", "replace").strip().splitlines()[-12:]
                 raise BuildError("npu_shim: the session hook did not compile (see BUILD.md):\n" + "\n".join(tail))
             os.chmod(unfinished, 0o755)  # whatever the umask says
             os.replace(unfinished, target)
         finally:
             _remove(folder)
+
+
+def _ran(line, environment, sigterm):
+    """Runs a command to its end, or to SIGTERM, which leaves nothing of it running; (status, what it printed)."""
+    process = None
+    try:
+        with sigterm.waits():  # until Popen returns, nobody here knows whom to stop
+            process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        output = process.communicate()[0]
+    except BaseException:
+        if process is not None:
+            process.kill()
+            process.wait()
+        raise
+    return process.returncode, output
 
 
 def _remove(place: str) -> None:
@@ -251,22 +287,20 @@ def _remove(place: str) -> None:
 
 
 @contextlib.contextmanager
-def _to_its_end_on_sigterm() -> Iterator[None]:
+def _to_its_end_on_sigterm() -> Iterator[_Sigterm]:
     """Scope that SIGTERM leaves as an exception does, after which it does what it does outside.
 
     Python takes signals in its main thread alone: in another one the scope does nothing.
     """
     before: Any = signal.getsignal(signal.SIGTERM)
+    sigterm = _Sigterm()
     if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
-        yield
+        yield sigterm
         return
 
-    def leave(*_: Any) -> None:
-        raise _Terminated
-
-    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGTERM, sigterm.comes)
     try:
-        yield
+        yield sigterm
     except _Terminated:
         signal.signal(signal.SIGTERM, before)
         os.kill(os.getpid(), signal.SIGTERM)
