@@ -212,6 +212,37 @@ def whole_numbers_of_any_kind_are_dimensions():
 
 
 @check
+def shapes_with_an_open_dimension_are_taken_for_equal_by_nobody():
+    with tf.Graph().as_default():
+        x, y = tf.placeholder(tf.float32, [None, 3]), tf.placeholder(tf.float32, [None, 3])
+        for other in (y.shape, y.get_shape(), [None, 3], (None, 3)):
+            assert (x.shape == other) is False and (x.shape != other) is True, other
+        assert x.shape not in [y.shape] and x.shape.is_compatible_with(y.shape)
+        whole, unknown = tf.zeros([2, 3]).shape, tf.placeholder(tf.float32).shape
+        for same, other in ((x.shape, x.shape), (whole, [2, 3]), (whole, tf.TensorShape((2, 3))), (unknown, None)):
+            assert (same == other) is True, other
+        assert (whole != [2, 3]) is False and (whole != [3, 2]) is True and (x.shape == [None, 4]) is False
+        # TensorFlow itself goes on as it does: a loop whose variable keeps its shape
+        assert tf.while_loop(lambda t: True, lambda t: t * 2, [x]).shape.as_list() == [None, 3]
+        assert tf.data.Dataset.from_tensors(1.0).batch(2).concatenate(tf.data.Dataset.from_tensors(1.0).batch(2))
+
+
+@check
+def what_a_table_exports_has_its_static_shape():
+    with tf.Graph().as_default():
+        lookup, words = tf.contrib.lookup, tf.constant(["a", "b"])
+        start = lookup.KeyValueTensorInitializer(words, tf.constant([5, 7], tf.int64))
+        tables = [
+            lookup.MutableDenseHashTable(tf.string, tf.float32, [0.0, 0.0], empty_key="", deleted_key="-"),
+            lookup.MutableHashTable(tf.int64, tf.int64, 0),
+            lookup.HashTable(start, -1),
+        ]
+        shapes = [[part.shape.as_list() for part in table.export()] for table in tables]
+        assert shapes == [[[None], [None, 2]], [[None], [None]], [[None], [None]]], shapes
+        assert tf.contrib.seq2seq.FinalBeamSearchDecoderOutput.__name__ == "FinalBeamSearchDecoderOutput"
+
+
+@check
 def a_fraction_is_no_dimension():
     with tf.Graph().as_default():
         for make in (
@@ -856,7 +887,8 @@ def cosine_losses_have_the_signs_of_their_keras():
             model = tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=(2,), kernel_initializer="ones")])
             model.compile("sgd", loss, metrics=[metric])
             history = model.fit(inputs, targets, epochs=2, verbose=0).history
-        np.testing.assert_allclose(history[metric], np.abs(history["loss"]), rtol=1e-6)
+        logged = history["cosine" if metric == "cosine" else "cosine_proximity"]
+        np.testing.assert_allclose(logged, np.abs(history["loss"]), rtol=1e-6)
         return history["loss"]
 
     with tf.Graph().as_default(), tf.Session() as session:
@@ -866,8 +898,11 @@ def cosine_losses_have_the_signs_of_their_keras():
         values = session.run([cosine(one, other) for cosine in (*similar, metrics.cosine)])
         np.testing.assert_allclose(values, [cosines] * 5, rtol=1e-6)
         assert abs(session.run(losses.CosineSimilarity()(one, other)) - np.mean(cosines)) < 1e-6
-    for loss in (tf.keras.losses.CosineSimilarity(), tf.keras.losses.cosine_proximity):
-        np.testing.assert_allclose(trained(loss), [0.8279, 0.82771], atol=1e-5)  # as 1.15.5 prints
+    for loss, metric in (
+        (tf.keras.losses.CosineSimilarity(), "cosine_similarity"),
+        (losses.cosine_proximity, losses.cosine_similarity),
+    ):
+        np.testing.assert_allclose(trained(loss, metric), [0.8279, 0.82771], atol=1e-5)  # as 1.15.5 prints
     if ON_1:  # which has no package keras
         return
     import keras

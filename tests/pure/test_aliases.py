@@ -28,6 +28,7 @@ assert np.zeros(2, np.float).dtype == "float64" and np.zeros(2, np.int).dtype.ki
 assert np.float is float and np.object is object and np.bool in (bool, np.bool_)
 assert np.product([2, 3]) == 6 and np.Inf == float("inf") and list(np.in1d([1, 2], [2])) == [False, True]
 assert np.asscalar(np.array([[2.5]])) == 2.5 and list(np.lib.pad([1], 1, "constant")) == [0, 1, 0]
+assert np.alen(np.zeros((3, 2))) == 3 and np.alen([1, 2]) == 2 and np.alen(7) == np.alen(np.array(7)) == 1
 assert np.asfarray([1]).dtype == "float64" and np.asfarray([1], "float32").dtype == "float32"
 assert fractions.gcd(4, 6) == 2 and os.errno.EEXIST == 17 and time.clock() <= time.clock()
 assert tuple(inspect.getargspec(f)) == (["a", "b"], "c", "d", (1,))

@@ -11,6 +11,10 @@ stays unknown, which `tf.image.resize_images` then refuses. `scripts/compare_ver
 
 TensorFlow 2 parses one record, and records of any shape, too.
 
+    table.export() -> (?,) and (?, 2) of a table whose values are of shape [2]
+
+The op of TensorFlow 2 tells neither.
+
 tf.nn.conv2d_transpose, conv1d_transpose and atrous_conv2d_transpose are made of that op, and so are gradients.
 """
 
@@ -30,6 +34,7 @@ OF_ONE_IMAGE = (
     *("flip_left_right", "flip_up_down", "random_flip_left_right", "random_flip_up_down", "rot90"),
     *("transpose", "transpose_image"),
 )
+TABLES = ("StaticHashTable", "MutableHashTable", "DenseHashTable")  # classes of tables that export what they hold
 OF_VECTORS = ("parse_example", "parse_sequence_example")  # functions whose first argument, `serialized`, is a vector
 
 
@@ -47,6 +52,8 @@ def install() -> None:
         for module in (tf_internals.python_module("ops.parsing_ops"), tf, tf.io):
             if hasattr(module, name):
                 _replace(module, name, _of_vector)
+    for name in TABLES:
+        _replace(getattr(tf_internals.python_module("ops.lookup_ops"), name), "export", _exporting)
 
 
 def _replace(module: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -81,6 +88,19 @@ def _of_vector(function: Callable[..., Any]) -> Callable[..., Any]:
             serialized = tf.identity(serialized, "serialized")  # the given one stays as it is
             serialized.set_shape([None])
         return function(serialized, *args, **kwargs)
+
+    return call
+
+
+def _exporting(export: Callable[..., Any]) -> Callable[..., Any]:
+    """Has a table's keys and values, in a graph, their rank and the shape of one value."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        keys, values = export(self, *args, **kwargs)
+        if not tf.executing_eagerly():
+            keys.set_shape([None])
+            values.set_shape(keys.shape.concatenate(self._value_shape))
+        return keys, values
 
     return call
 

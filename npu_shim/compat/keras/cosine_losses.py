@@ -12,6 +12,7 @@ from typing import Any, Callable
 from npu_shim.compat.keras import real_keras
 
 NAMES = ("cosine_similarity", "cosine_proximity", "cosine")
+OWN = "cosine_proximity"  # the function's own name, which logs have, in TensorFlow 1.15 and Keras 2
 
 
 def similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Any:
@@ -32,7 +33,7 @@ def of_either(y_true: Any, y_pred: Any, axis: int = -1) -> Any:
 def by_name(losses: Any) -> None:
     """Gives the module in which losses are looked up by name those of either Keras, and its class 1.15's sign."""
     for name in NAMES:
-        setattr(losses, name, _called(name, of_either))
+        setattr(losses, name, _called(OWN, of_either))
     init = losses.CosineSimilarity.__init__
 
     @functools.wraps(init)
@@ -47,13 +48,13 @@ def of_tf_keras(module: Any) -> None:
     """Gives tf.keras.losses or tf.keras.metrics 1.15's functions, of those names that it has."""
     for name in NAMES:
         if hasattr(module, name):
-            setattr(module, name, _called(name, similarity))
+            setattr(module, name, _called(OWN, similarity))
 
 
 def metrics_by_name(metrics: Any) -> None:
-    """Lets metrics be given by the older names, and be called so in logs and histories."""
-    for name in NAMES[1:]:
-        setattr(metrics, name, _called(name, similarity))
+    """Lets metrics be given by each of the names; logs and histories call them as 1.15 and Keras 2 do."""
+    for name in NAMES:
+        setattr(metrics, name, _called(OWN if name == "cosine_similarity" else name, similarity))
 
 
 def _called(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,6 +35,7 @@ NAMES = {
         "long": ("builtins.int", "NumPy 1.24"),
         "unicode": ("builtins.str", "NumPy 1.24"),
         "asscalar": (__name__ + ".asscalar", "NumPy 1.23"),
+        "alen": (__name__ + ".alen", "NumPy 1.23"),
         "loads": ("pickle.loads", "NumPy 1.23"),
         **dict.fromkeys(("NaN", "NAN"), ("numpy.nan", "NumPy 2.0")),
         **dict.fromkeys(("Inf", "Infinity", "PINF", "infty"), ("numpy.inf", "NumPy 2.0")),
@@ -259,6 +260,13 @@ def getargspec(func: Callable[..., Any]) -> ArgSpec:
 def asscalar(a: Any) -> Any:
     """Returns the one element of an array as a Python scalar; ValueError when it has another number of elements."""
     return a.item()
+
+
+def alen(a: Any) -> int:
+    """Returns the length of the first axis of an array or of a sequence; that of a scalar is 1."""
+    import numpy as np
+
+    return len(np.array(a, ndmin=1)) if np.ndim(a) == 0 else len(a)
 
 
 def asfarray(a: Any, dtype: Any = "float64") -> Any:

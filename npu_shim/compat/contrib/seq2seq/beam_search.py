@@ -15,9 +15,11 @@ from npu_shim.compat.contrib.seq2seq.decoders import Decoder
 from npu_shim.compat.contrib.seq2seq.helpers import _embedding_fn
 from npu_shim.compat.contrib.seq2seq.scores import _dim
 
-FinalBeamSearchDecoderOutput = collections.namedtuple(
-    "FinalBeamDecoderOutput", ["predicted_ids", "beam_search_decoder_output"]
-)
+
+class FinalBeamSearchDecoderOutput(
+    collections.namedtuple("FinalBeamDecoderOutput", ["predicted_ids", "beam_search_decoder_output"])
+):
+    """Ids of the hypotheses, best first, and all steps' BeamSearchDecoderOutput, both [time, batch, beam]."""
 
 
 class BeamSearchDecoderOutput(
