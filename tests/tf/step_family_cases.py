@@ -1,6 +1,7 @@
 """Cases of `step_cases` for rarer families: linear algebra, sparse tensors, images, recurrent cells, CTC, FakeQuant."""
 
 import numpy as np
+import tensorflow.compat.v1 as tf
 from step_cases import BFLOAT16, Draw, known  # noqa: F401
 
 F32, I32, I64 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.int64)
@@ -23,12 +24,55 @@ def _scalar(value, dtype=np.int32):
     return np.array(value, dtype)
 
 
+def _spectrum(draw, *dims):
+    """What RFFT gives of random numbers, of as many dimensions."""
+    return np.fft.rfftn(_floats(draw, *dims)).astype(np.complex64)
+
+
 def _triangular(draw):
     matrix = _positive(draw, 2)
     return [matrix, _floats(draw, 2, 3, 2)], {
         "lower": bool(draw.random.randint(2)),
         "adjoint": bool(draw.random.randint(2)),
     }
+
+
+# -- diagonals ---------------------------------------------------------------------------------------------------------
+
+
+def _align(draw):
+    return {"align": draw.one_of("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")}
+
+
+def _band(draw):
+    """From the lowest to the highest of the diagonals of matrices of [3, 4]."""
+    return sorted(draw.random.randint(-2, 4, 2).tolist())
+
+
+def _packed_diagonals(draw, low, high):
+    room = min(3 + min(0, high), 4 - max(0, low))
+    return _floats(draw, 2, *([high - low + 1] if low < high else []), room)
+
+
+def _diag_v2(draw):
+    band = _band(draw)
+    return [_packed_diagonals(draw, *band), known(band), known(3), known(4), known(0.5, F32)], {}
+
+
+def _diag_v3(draw):
+    inputs, _ = _diag_v2(draw)
+    sizes = [(3, 4)]
+    low, high = inputs[1].value.tolist()
+    room = inputs[0].shape[-1]
+    sizes += [(3, -1)] if room + max(0, low) == 4 else []
+    sizes += [(-1, 4)] if room - min(0, high) == 3 else []
+    height, width = draw.one_of(*sizes)
+    return [*inputs[:2], known(height), known(width), inputs[4]], _align(draw)
+
+
+def _set_diag(draw, attrs):
+    band = _band(draw)
+    return [_floats(draw, 2, 3, 4), _packed_diagonals(draw, *band), known(band)], attrs
 
 
 # -- sparse ------------------------------------------------------------------------------------------------------------
@@ -49,6 +93,18 @@ def _sparse_product(draw):
         _floats(draw, *right[:: -1 if b else 1]),
     ]
     return values, {"adjoint_a": a, "adjoint_b": b}
+
+
+def _mostly_zeros(draw):
+    """Attribute `a_is_sparse` is a hint; the dtypes of the two may differ."""
+    a, b = bool(draw.random.randint(2)), bool(draw.random.randint(2))
+    kinds = [draw.one_of(F32, BFLOAT16) for _ in range(2)]
+    one, other = (
+        _floats(draw, *dims, dtype=kind)
+        for dims, kind in zip(((4, 3) if a else (3, 4), (5, 4) if b else (4, 5)), kinds)
+    )
+    one[one < 1] = 0
+    return [one, other], {"transpose_a": a, "transpose_b": b, "a_is_sparse": True}
 
 
 def _segments(draw):
@@ -145,6 +201,21 @@ def _block(draw):
     return inputs, _lstm_attrs(draw)
 
 
+def _block_grad(version):
+    """The gradient takes what the forward pass gave, clipped or not."""
+    layer = {1: tf.raw_ops.BlockLSTM, 2: tf.raw_ops.BlockLSTMV2}[version]
+
+    def made(draw):
+        inputs, attrs = _block(draw)
+        names = ("seq_len_max", "x", "cs_prev", "h_prev", "w", "wci", "wcf", "wco", "b")
+        with tf.Graph().as_default(), tf.Session() as session:
+            outputs = session.run(list(layer(**dict(zip(names, inputs)), **attrs)))
+        gradients = [_floats(draw, TIME, BATCH, SIZE) for _ in range(2)]
+        return [*inputs, *outputs, *gradients], {"use_peephole": attrs["use_peephole"]}
+
+    return made
+
+
 def _gru(draw):
     weights = [_floats(draw, INPUT + SIZE, n * SIZE, low=-1, high=1) for n in (2, 1)]
     return [_floats(draw, BATCH, INPUT), _state(draw)[0], *weights, _floats(draw, 2 * SIZE), _floats(draw, SIZE)], {}
@@ -181,12 +252,19 @@ FAMILIES = {
         lambda d: ([_floats(d, 2, 4, 5), _scalar(d.random.randint(-1, 3)), known(d.random.randint(-1, 3))], {})
     ),
     "MatrixDiag": _with(lambda d: ([_floats(d, 2, 3)], {})),
+    "MatrixDiagV2": _with(_diag_v2),
     "MatrixDiagV3": _with(
-        lambda d: ([_floats(d, 2, 3), known(d.one_of(0, 1, -2)), known(-1), known(-1), known(0.5, F32)], {})
+        lambda d: ([_floats(d, 2, 3), known(d.one_of(0, 1, -2)), known(-1), known(-1), known(0.5, F32)], {}), _diag_v3
     ),
     "MatrixDiagPart": _with(lambda d: ([_floats(d, 2, 3, 4)], {})),
-    "MatrixDiagPartV3": _with(lambda d: ([_floats(d, 2, 3, 4), known(d.one_of(0, 1, -1)), known(0.5, F32)], {})),
+    "MatrixDiagPartV2": _with(lambda d: ([_floats(d, 2, 3, 4), known(_band(d)), known(0.5, F32)], {})),
+    "MatrixDiagPartV3": _with(
+        lambda d: ([_floats(d, 2, 3, 4), known(d.one_of(0, 1, -1)), known(0.5, F32)], {}),
+        lambda d: ([_floats(d, 2, 3, 4), known(_band(d)), known(0.5, F32)], _align(d)),
+    ),
     "MatrixSetDiag": _with(lambda d: ([_floats(d, 2, 3, 4), _floats(d, 2, 3)], {})),
+    "MatrixSetDiagV2": _with(lambda d: _set_diag(d, {})),
+    "MatrixSetDiagV3": _with(lambda d: _set_diag(d, _align(d))),
     "Diag": _with(lambda d: ([_floats(d, 2, 3)], {})),
     "DiagPart": _with(lambda d: ([_floats(d, 2, 3, 2, 3)], {})),
     "Cholesky": _with(lambda d: ([_positive(d, 2)], {})),
@@ -198,6 +276,15 @@ FAMILIES = {
     "LogMatrixDeterminant": _with(lambda d: ([_positive(d, 2)], {})),
     "Svd": _with(lambda d: ([_floats(d, 2, 3, 4)], {"compute_uv": False})),
     "SelfAdjointEigV2": _with(lambda d: ([_positive(d, 2)], {"compute_v": False})),
+    "Qr": _with(lambda d: ([_floats(d, 2, *d.one_of((3, 4), (4, 3)))], {"full_matrices": bool(d.random.randint(2))})),
+    **{
+        op: _with(lambda d: ([_floats(d, 3, 2, 6, 5).astype(np.complex64)], {}))
+        for op in ("FFT2D", "FFT3D", "IFFT", "IFFT2D", "IFFT3D")
+    },
+    "RFFT2D": _with(lambda d: ([_floats(d, 2, 4, 6), known([d.one_of(3, 4), d.one_of(5, 6)])], {})),
+    "RFFT3D": _with(lambda d: ([_floats(d, 3, 4, 6), known([3, d.one_of(3, 4), d.one_of(5, 6)])], {})),
+    "IRFFT2D": _with(lambda d: ([_spectrum(d, 2, 4, 6), known([4, d.one_of(5, 6)])], {})),
+    "IRFFT3D": _with(lambda d: ([_spectrum(d, 2, 4, 6), known([2, 4, d.one_of(5, 6)])], {})),
     "FFT": _with(lambda d: ([_floats(d, 2, 6).astype(np.complex64)], {})),
     "RFFT": _with(lambda d: ([_floats(d, 2, 6), known([5])], {})),
     "IRFFT": _with(lambda d: ([_floats(d, 2, 4).astype(np.complex64), known([6])], {})),
@@ -218,10 +305,16 @@ FAMILIES = {
     "ListDiff": _with(lambda d: ([known(d.random.randint(0, 9, 6)), known(d.random.randint(0, 9, 4))], {})),
     "Bucketize": _with(lambda d: ([_floats(d, 9)], {"boundaries": [-1.0, 0.5, 2.0]})),
     **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"), _with(_segments)),
-    "SparseSegmentMeanWithNumSegments": _with(_more_segments),
-    **dict.fromkeys(("SparseSegmentMeanGrad", "SparseSegmentSqrtNGrad"), _with(_segments_grad)),
+    **dict.fromkeys(
+        ("SparseSegmentSumWithNumSegments", "SparseSegmentMeanWithNumSegments", "SparseSegmentSqrtNWithNumSegments"),
+        _with(_more_segments),
+    ),
+    **dict.fromkeys(("SparseSegmentSumGrad", "SparseSegmentMeanGrad", "SparseSegmentSqrtNGrad"), _with(_segments_grad)),
+    "SparseMatMul": _with(_mostly_zeros),
     "ResizeNearestNeighbor": _resized,
     "ResizeBilinear": _resized,
+    "ResizeBicubic": _resized,
+    "ResizeBicubicGrad": _bilinear_grad,
     "ResizeNearestNeighborGrad": _resized_grad,
     "ResizeBilinearGrad": _bilinear_grad,
     "CropAndResize": _with(_crop),
@@ -233,6 +326,8 @@ FAMILIES = {
     "LSTMBlockCellGrad": _with(_cell_grad),
     "BlockLSTM": _with(_block),
     "BlockLSTMV2": _with(_block),
+    "BlockLSTMGrad": _with(_block_grad(1)),
+    "BlockLSTMGradV2": _with(_block_grad(2)),
     "GRUBlockCell": _with(_gru),
     "GRUBlockCellGrad": _with(_gru_grad),
     "CTCLoss": _with(_ctc),

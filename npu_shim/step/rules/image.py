@@ -80,6 +80,48 @@ def bilinear_grad(attrs: Attrs, g: Any, original: Any) -> Any:
     return result.astype(original.dtype)
 
 
+# -- bicubic -----------------------------------------------------------------------------------------------------------
+
+STEPS = 1024  # in which TensorFlow's kernel tabulates the cubic between two rows
+
+
+def _cubic(at: Any, a: float) -> Any:
+    """The kernel's weights at distances `at`, multiples of 1 / STEPS up to 2: float32."""
+    near = ((a + 2) * at - (a + 3)) * at * at + 1
+    far = ((a * at - 5 * a) * at + 8 * a) * at - 4 * a
+    return np.where(at <= 1, near, far).astype(np.float32)
+
+
+def _cubic_weights(attrs: Attrs, size: int, out: int) -> Any:
+    """How much each row of the result takes of each row of the image: float32 [out, size]."""
+    sources, _ = _sources(attrs, size, out)
+    by_half = attrs["half_pixel_centers"]  # then Keys' cubic, and nothing beyond the edges; else edges are repeated
+    sources = sources - HALF if by_half else sources
+    floor = np.floor(sources)
+    step = np.rint((sources - floor) * np.float32(STEPS)) / STEPS
+    result = np.zeros((out, size), np.float32)
+    for shift, distance in ((-1, 1 + step), (0, step), (1, 1 - step), (2, 2 - step)):
+        row = floor.astype(np.int64) + shift
+        bounded = np.clip(row, 0, size - 1)
+        weight = _cubic(distance, -0.5 if by_half else -0.75)
+        np.add.at(result, (np.arange(out), bounded), np.where(row == bounded, weight, 0) if by_half else weight)
+    return result / result.sum(1, keepdims=True, dtype=np.float32) if by_half else result
+
+
+def bicubic(attrs: Attrs, x: Any, size: Any) -> Any:
+    """ResizeBicubic: float32."""
+    height, width = ints(size)
+    down, along = _cubic_weights(attrs, x.shape[1], height), _cubic_weights(attrs, x.shape[2], width)
+    return jnp.einsum("oh,bhwc,pw->bopc", down, traced(x).astype(np.float32), along, precision="highest")
+
+
+def bicubic_grad(attrs: Attrs, g: Any, original: Any) -> Any:
+    """ResizeBicubicGrad."""
+    like = jax.ShapeDtypeStruct(original.shape, np.float32)
+    back = jax.linear_transpose(lambda x: bicubic(attrs, x, np.array(g.shape[1:3])), like)
+    return back(traced(g).astype(np.float32))[0].astype(original.dtype)
+
+
 # -- crops -------------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +224,8 @@ RULES = {
     "ResizeNearestNeighborGrad": Rule(nearest_grad, known=(1,)),
     "ResizeBilinear": Rule(bilinear, known=(1,)),
     "ResizeBilinearGrad": Rule(bilinear_grad),
+    "ResizeBicubic": Rule(bicubic, known=(1,)),
+    "ResizeBicubicGrad": Rule(bicubic_grad),
     "CropAndResize": Rule(crop, known=(3,)),
     "CropAndResizeGradImage": Rule(crop_grad_image, known=(3,)),
     "CropAndResizeGradBoxes": Rule(crop_grad_boxes),

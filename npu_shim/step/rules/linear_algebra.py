@@ -29,44 +29,79 @@ def band_part(attrs: Attrs, x: Any, lower: Any, upper: Any) -> Any:
     return xp(x, kept).where(kept, x, np.zeros((), x.dtype))
 
 
-def _offset(k: Any) -> int:
-    numbers = set(ints(k))
-    if len(numbers) > 1:
-        raise Unsupported("it takes several diagonals")
-    return int(numbers.pop())
+def _band(k: Any) -> tuple[int, int]:
+    """The lowest and the highest of the diagonals that an op takes."""
+    numbers = ints(k)
+    if numbers[0] > numbers[-1]:
+        raise Unsupported("its diagonals go from %d to %d" % (numbers[0], numbers[-1]))
+    return numbers[0], numbers[-1]
+
+
+def _length(k: int, height: int, width: int) -> int:
+    return min(height + min(0, k), width - max(0, k))
+
+
+def _entries(attrs: Attrs, band: tuple[int, int], height: int, width: int) -> tuple[Any, Any]:
+    """Where the diagonals of a matrix are: ((rows, columns), (numbers, places among the packed diagonals)).
+
+    The highest one comes first. One that is shorter than the longest begins at the left or ends at the right, as
+    attribute `align` says of those above and below the main one; V2 knows none, and all of its begin at the left.
+    """
+    low, high = band
+    above, _, below = attrs.get("align", "LEFT_LEFT").partition("_")
+    room = _room(band, height, width)
+    parts = []
+    for number, k in enumerate(range(high, low - 1, -1)):
+        length = _length(k, height, width)
+        if length <= 0:
+            raise Unsupported("its matrices have no diagonal %d" % k)
+        is_left = (k >= 0 and above == "LEFT") or (k <= 0 and below == "LEFT")
+        at = np.arange(length)
+        parts.append((at + max(0, -k), at + max(0, k), np.full(length, number), at + (0 if is_left else room - length)))
+    rows, columns, numbers, places = (np.concatenate(part) for part in zip(*parts))
+    return (rows, columns), (numbers, places)
+
+
+def _room(band: tuple[int, int], height: int, width: int) -> int:
+    """The length of the longest diagonal."""
+    return min(height + min(0, band[1]), width - max(0, band[0]))
+
+
+def _packed(x: Any, band: tuple[int, int]) -> Any:
+    """Diagonals as [..., number, place]: an op of one diagonal has no axis of numbers."""
+    return traced(x)[..., None, :] if band[0] == band[1] else traced(x)
 
 
 def diag(attrs: Attrs, diagonal: Any, k: Any = 0, rows: Any = -1, columns: Any = -1, padding: Any = 0) -> Any:
-    """MatrixDiag, V2 and V3, of one diagonal."""
-    k, size = _offset(k), diagonal.shape[-1]
-    least = size + abs(k)
+    """MatrixDiag, V2 and V3."""
+    band = _band(k)
+    packed = _packed(diagonal, band)
+    least = packed.shape[-1] - min(0, band[1]), packed.shape[-1] + max(0, band[0])
     height, width = whole(rows), whole(columns)
-    height = height if height >= 0 else size + max(0, -k) if width >= 0 else least
-    width = width if width >= 0 else size + max(0, k) if height != least else least
-    at = np.arange(size)
-    full = jnp.broadcast_to(jnp.asarray(padding, diagonal.dtype), (*diagonal.shape[:-1], height, width))
-    return full.at[..., at + max(0, -k), at + max(0, k)].set(diagonal)
+    if height < 0 and width < 0:
+        height = width = max(least)
+    height, width = height if height >= 0 else least[0], width if width >= 0 else least[1]
+    full = jnp.broadcast_to(jnp.asarray(padding, packed.dtype), (*packed.shape[:-2], height, width))
+    (rows, columns), (numbers, places) = _entries(attrs, band, height, width)
+    return full.at[..., rows, columns].set(packed[..., numbers, places])
 
 
-def _places(x: Any, k: int) -> tuple[Any, Any]:
-    height, width = x.shape[-2:]
-    size = min(height + min(0, k), width - max(0, k))
-    if size <= 0:
-        raise Unsupported("its matrices have no diagonal %d" % k)
-    at = np.arange(size)
-    return at + max(0, -k), at + max(0, k)
-
-
-def diag_part(attrs: Attrs, x: Any, k: Any = 0, padding: Any = None) -> Any:
-    """MatrixDiagPart, V2 and V3, of one diagonal."""
-    rows, columns = _places(x, _offset(k))
-    return x[..., rows, columns]
+def diag_part(attrs: Attrs, x: Any, k: Any = 0, padding: Any = 0) -> Any:
+    """MatrixDiagPart, V2 and V3."""
+    x, band = traced(x), _band(k)
+    (rows, columns), (numbers, places) = _entries(attrs, band, *x.shape[-2:])
+    if band[0] == band[1]:
+        return x[..., rows, columns]
+    shape = (*x.shape[:-2], band[1] - band[0] + 1, _room(band, *x.shape[-2:]))
+    full = jnp.broadcast_to(jnp.asarray(padding, x.dtype), shape)
+    return full.at[..., numbers, places].set(x[..., rows, columns])
 
 
 def set_diag(attrs: Attrs, x: Any, diagonal: Any, k: Any = 0) -> Any:
-    """MatrixSetDiag, V2 and V3, of one diagonal."""
-    rows, columns = _places(x, _offset(k))
-    return traced(x).at[..., rows, columns].set(diagonal)
+    """MatrixSetDiag, V2 and V3."""
+    band = _band(k)
+    (rows, columns), (numbers, places) = _entries(attrs, band, *x.shape[-2:])
+    return traced(x).at[..., rows, columns].set(_packed(diagonal, band)[..., numbers, places])
 
 
 def tensor_diag(attrs: Attrs, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Recurrent cells and whole recurrences that are single ops; their gradients by jax.vjp of the forward pass."""
+"""Recurrent cells and whole recurrences that are single ops; gradients by what the forward pass gave."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ ORDERS = {1: (0, 1, 2, 3), 2: (0, 2, 1, 3)}  # version -> where input, cell, for
 
 
 def _clipped(x: Any, limit: float) -> Any:
-    """Clips a state; as in TensorFlow's kernels, its gradient does not know of it."""
-    if limit <= 0:
-        return x
-    bound = np.array(limit, x.dtype)
-    return x + lax.stop_gradient(jnp.clip(x, -bound, bound) - x)
+    """Clips a state; none where the limit is not above zero."""
+    return jnp.clip(x, np.array(-limit, x.dtype), np.array(limit, x.dtype)) if limit > 0 else x
 
 
 def _lstm(attrs: Attrs, order: Any, x: Any, cs: Any, h: Any, weights: Any) -> tuple[Any, ...]:
@@ -45,10 +42,11 @@ def cell(attrs: Attrs, x: Any, cs: Any, h: Any, *weights: Any) -> Any:
     return _lstm(attrs, ORDERS[1], traced(x), cs, h, weights)
 
 
-def cell_grad(attrs: Attrs, *values: Any) -> Any:
-    """LSTMBlockCellGrad: (cs, gates before their activations, wci, wcf, wco)."""
-    x, cs_prev, _, _, wci, wcf, wco, _, i, cs, f, o, ci, co, cs_grad, h_grad = map(traced, values)
-    one = np.array(1, x.dtype)
+def _cell_back(attrs: Attrs, order: Any, cs_prev: Any, peeps: Any, gates: Any, cs_grad: Any, h_grad: Any) -> Any:
+    """(Gradient of the cell before, of the gates before their activations, and of the three peepholes by row)."""
+    wci, wcf, wco = peeps
+    i, cs, f, o, ci, co = gates
+    one = np.array(1, i.dtype)
     d_o = o * (one - o) * h_grad * co
     dcs = (one - co * co) * h_grad * o + cs_grad
     if attrs["use_peephole"]:
@@ -57,8 +55,15 @@ def cell_grad(attrs: Attrs, *values: Any) -> Any:
     before = dcs * f
     if attrs["use_peephole"]:
         before = before + di * wci + df * wcf
-    peeps = [jnp.sum(part, 0) for part in (di * cs_prev, df * cs_prev, d_o * cs)]
-    return (before, jnp.concatenate([di, dci, df, d_o], 1), *peeps)
+    by_name = di, dci, df, d_o
+    return before, jnp.concatenate([by_name[at] for at in order], 1), (di * cs_prev, df * cs_prev, d_o * cs)
+
+
+def cell_grad(attrs: Attrs, *values: Any) -> Any:
+    """LSTMBlockCellGrad: (cs, gates before their activations, wci, wcf, wco)."""
+    _, cs_prev, _, _, wci, wcf, wco, _, *gates, cs_grad, h_grad = map(traced, values)
+    before, d_gates, peeps = _cell_back(attrs, ORDERS[1], cs_prev, (wci, wcf, wco), gates, cs_grad, h_grad)
+    return (before, d_gates, *(jnp.sum(part, 0) for part in peeps))
 
 
 def _block(version: int) -> Callable[..., Any]:
@@ -78,17 +83,29 @@ def _block(version: int) -> Callable[..., Any]:
 
 
 def _block_grad(version: int) -> Callable[..., Any]:
-    forward = _block(version)
-
     def gradient(attrs: Attrs, most: Any, *values: Any) -> Any:
-        """BlockLSTMGrad: of x, cs, h, w, wci, wcf, wco and b; only cs and h have gradients."""
-        given, (cs_grad, h_grad) = tuple(map(traced, values[:8])), map(traced, values[-2:])
+        """BlockLSTMGrad: of x, cs, h, w, wci, wcf, wco and b; by what the forward pass gave, clipped or not."""
+        x, cs_first, h_first, w, wci, wcf, wco, _, *gates, h, cs_grad, h_grad = map(traced, values)
+        before = lambda first, later: jnp.concatenate([first[None], later[:-1]])  # noqa: E731
+        cs_prev = before(cs_first, gates[1])
+        alive = jnp.arange(x.shape[0], dtype=np.int64) < most.astype(np.int64)
 
-        def of(*inputs: Any) -> Any:
-            outputs = forward(attrs, most, *inputs)
-            return outputs[1], outputs[6]
+        def step(state: Any, given: Any) -> Any:
+            is_alive, cs_before, own, cs_back, h_back = given
+            back = _cell_back(
+                attrs, ORDERS[version], cs_before, (wci, wcf, wco), own, cs_back + state[0], h_back + state[1]
+            )
+            before, d_gates, peeps = jax.tree.map(lambda part: jnp.where(is_alive, part, jnp.zeros_like(part)), back)
+            of_inputs = product(d_gates, w, (1, 1))
+            return (before, of_inputs[:, x.shape[2] :]), (of_inputs[:, : x.shape[2]], d_gates, peeps)
 
-        return jax.vjp(of, *given)[1]((cs_grad, h_grad))
+        start = jnp.zeros_like(cs_first), jnp.zeros_like(h_first)
+        given = alive, cs_prev, tuple(gates), cs_grad, h_grad
+        (cs_back, h_back), (x_back, d_gates, peeps) = lax.scan(step, start, given, reverse=True)
+        inputs = jnp.concatenate([x, before(h_first, h)], 2)
+        rows, columns = (part.reshape((-1, part.shape[2])) for part in (inputs, d_gates))
+        sums = (jnp.sum(part, (0, 1)) for part in (*peeps, d_gates))
+        return (x_back, cs_back, h_back, product(rows, columns, (0, 0)), *sums)
 
     return gradient
 
