@@ -49,6 +49,7 @@ asked = {
     "scaled": hvd.allreduce(one, op=hvd.Sum, prescale_factor=2.0, postscale_factor=0.5),
     "halves": hvd.allreduce(tf.constant(10 * hvd.rank() + 10), op=hvd.Sum, prescale_factor=0.5),
     "whole": hvd.allreduce(tf.constant(4 * hvd.rank())), "sent": hvd.broadcast(one, hvd.size() - 1),
+    "job": [hvd.size_op(), hvd.rank_op(name="r"), hvd.local_size_op(), hvd.local_rank_op(), hvd.size_op("s")],
 }
 with tf.train.MonitoredTrainingSession(hooks=hooks, config=config) as session:
     while not session.should_stop():
@@ -191,12 +192,14 @@ def test_two_ranks_have_the_weights_of_one_process(seen):
 
 
 def test_collectives(seen):
-    for one in seen[2]:
+    for rank, one in enumerate(seen[2]):
         assert one["values"] == {
             "gathered": [0, 1, 1], "mean": 1.5, "sum": 3, "max": 2, "scaled": 3, "halves": 15, "whole": 2, "sent": 2,
+            "job": [2, rank, 2, rank, 2],
         }  # fmt: skip
     assert seen[1][0]["values"] == {
         "gathered": [0], "mean": 1, "sum": 1, "max": 1, "scaled": 1, "halves": 5, "whole": 0, "sent": 1,
+        "job": [1, 0, 1, 0, 1],
     }  # fmt: skip
 
 
@@ -309,6 +312,12 @@ class TestNames:
         hvd.shutdown()
         with pytest.raises(ValueError, match=r"Horovod has not been initialized; use hvd.init\(\)"):
             hvd.rank()
+        with pytest.raises(ValueError, match="has not been initialized"):
+            hvd.mpi_threads_supported()
+        assert [hvd.nccl_built(), hvd.mpi_built(), hvd.gloo_built(), hvd.mpi_enabled()] == [0, False, False, False]
+        assert importlib.import_module("horovod").__version__.split(".") >= ["0", "19"]
+        with tf.Graph().as_default(), pytest.raises(ValueError, match="process_set_id=2 is not here"):
+            hvd.size_op(2)
 
     @pytest.mark.parametrize(("options", "words"), [
         ({"backward_passes_per_step": 0}, "every=0 is not accepted, expected a whole number of at least 1"),

@@ -16,6 +16,7 @@ import types
 from typing import Any
 
 ROOT = "horovod"
+VERSION = "0.28.1"  # the last release, which `horovod.__version__` names
 # module that a script imports -> ours
 FACES = {
     "horovod.tensorflow": "npu_shim.bridge.horovod.tensorflow",
@@ -62,6 +63,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             if hasattr(face, "__getattr__"):
                 shown["__getattr__"] = face.__getattr__
             vars(module).update(shown, __doc__=face.__doc__)
+        else:
+            vars(module).update(__version__=VERSION)
         return module
 
     def exec_module(self, module: Any) -> None:

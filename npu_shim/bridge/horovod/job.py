@@ -83,10 +83,20 @@ def _require_init() -> None:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
 
 
+def mpi_threads_supported() -> bool:
+    """Returns False: no MPI is here, beside which a script could use mpi4py. Raises ValueError before `init`."""
+    _require_init()
+    return False
+
+
+def nccl_built() -> int:
+    """Returns 0, where a Horovod that has NCCL names its version."""
+    return 0
+
+
 def _no() -> bool:
     """Returns False: what the name asks about is not here."""
     return False
 
 
-mpi_threads_supported = mpi_enabled = mpi_built = gloo_enabled = gloo_built = _no
-nccl_built = ddl_built = ccl_built = cuda_built = rocm_built = _no
+mpi_enabled = mpi_built = gloo_enabled = gloo_built = ddl_built = ccl_built = cuda_built = rocm_built = _no

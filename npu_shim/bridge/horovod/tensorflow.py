@@ -135,6 +135,32 @@ def broadcast_global_variables(root_rank: int) -> tf.Operation:
     return broadcast_variables(tf.global_variables(), root_rank)
 
 
+def size_op(process_set_id: Any = 0, name: str | None = None) -> tf.Tensor:
+    """Returns the number of processes as an int32 scalar, before `init` too; the first argument may be its name.
+
+    Raises:
+        ConfigError: `process_set_id` names a part of the job.
+    """
+    if not isinstance(process_set_id, str) and process_set_id:
+        raise ConfigError("hvd.size_op: process_set_id=%r is not here, expected 0, all workers" % (process_set_id,))
+    return _scalar(ranks.world_size(), process_set_id or name)
+
+
+def rank_op(name: str | None = None) -> tf.Tensor:
+    """Returns this process's number, from 0, as an int32 scalar, before `init` too."""
+    return _scalar(ranks.world_rank(), name)
+
+
+def local_size_op(name: str | None = None) -> tf.Tensor:
+    """Returns the number of processes on this host as an int32 scalar, before `init` too."""
+    return _scalar(ranks.get_local_rank_size(), name)
+
+
+def local_rank_op(name: str | None = None) -> tf.Tensor:
+    """Returns this process's number among those of its host as an int32 scalar, before `init` too."""
+    return _scalar(ranks.get_local_rank_id(), name)
+
+
 class BroadcastGlobalVariablesHook(tf.train.SessionRunHook):
     """Broadcasts the root rank's global variables when a session has begun.
 
@@ -243,6 +269,10 @@ class _DistributedOptimizer(hccl.NPUDistributedOptimizer):
     def _reduced(self, pairs):
         given, variables = zip(*pairs)
         return list(zip(self._reduction(given, variables), variables))
+
+
+def _scalar(number, name):
+    return tf.constant(number, tf.int32, name=name)
 
 
 def _only_known(function, others):
