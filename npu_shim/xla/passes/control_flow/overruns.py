@@ -13,7 +13,7 @@ What a loop in a loop of version 2 keeps lies on a list of the outer one, and is
 from __future__ import annotations
 
 import math
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, Sequence
 
 from npu_shim.rewriter.ir.attributes import DType, Tensor
 from npu_shim.rewriter.ir.graph import Graph, Node, Value
@@ -36,7 +36,7 @@ def mark(graph: Graph, bounds: Mapping[str, int], gradients: Mapping[str, str]) 
     for frame, most in bounds.items():
         for counter in loop_pairs.counters(graph, frame)[:1]:
             check(_behind_loop(counter), most, exits.get(frame, ()))
-    mark_gradients(graph, {back: bounds[frame] for frame, back in gradients.items() if frame in bounds})
+    _check_gradients(graph, {back: bounds[frame] for frame, back in gradients.items() if frame in bounds}, exits)
 
 
 def mark_gradients(graph: Graph, bounds: Mapping[str, int]) -> None:
@@ -46,7 +46,10 @@ def mark_gradients(graph: Graph, bounds: Mapping[str, int]) -> None:
         graph: has v1 control flow.
         bounds: frame name -> largest trip count.
     """
-    exits = _exits(graph) if bounds else {}
+    _check_gradients(graph, bounds, _exits(graph) if bounds else {})
+
+
+def _check_gradients(graph: Graph, bounds: Mapping[str, int], exits: Mapping[str, Sequence[Value]]) -> None:
     starts = loop_pairs.starts(graph) if bounds else {}
     for frame, most in bounds.items():
         if frame in starts:
