@@ -20,20 +20,20 @@ RULES = (
 )  # fmt: skip
 # what the reference shows for the others too, as a rule: passes of whole steps, schedules, many ranks. There at night
 AS_THE_REFERENCE = (
-    "attention_differential", "attention_draws", "automatic_scale_entrances",
-    "automatic_scale_scripts", "bridge_ranks", "calibration", "channels_first", "cli_odd_files", "collective_keys",
-    "cost_on_cards", "cpu_rounding", "engine_guards", "engine_host_ops", "engine_lengths", "engine_local_variables",
-    "engine_loops", "engine_models", "engine_passes", "engine_programs", "engine_state", "engine_worker", "examples",
-    "export", "float16_constants", "grappler_oracle", "horovod", "horovod_estimator", "idioms", "ir_graphs",
-    "iterations", "learning_rates", "list_sizes", "loop_conditions", "loss_scale_checkpoint", "loss_scale_golden",
-    "loss_scale_in_functions", "loss_scale_regressions", "loss_scale_safety", "loss_scale_training",
-    "loss_scale_windows", "masters_of_scripts", "mode_training", "own_updates", "reference_calls", "reference_reads",
-    "rounding", "saturation", "scopes_around_calls", "step_passes", "step_rewrites",
-    "unscaled_by_hand", "untaken_options", "xla_attention", "xla_conditionals", "xla_cpu_kernels", "xla_dynamic_shapes",
-    "xla_fetches", "xla_if_conversion", "xla_legalize_bodies", "xla_legalize_ctc", "xla_legalize_lstm",
-    "xla_legalize_steps", "xla_legalize_updates", "xla_legalize_values", "xla_loops", "xla_nan", "xla_open_bodies",
-    "xla_random", "xla_references", "xla_resnet", "xla_session", "xla_slow_ops", "xla_sorted_values", "xla_step",
-    "xla_unequal_branches", "xla_windows", "xla_writes",
+    "attention_differential", "attention_draws", "automatic_scale_entrances", "automatic_scale_scripts",
+    "bridge_ranks", "calibration", "channels_first", "cli_odd_files", "collective_keys", "cost_on_cards",
+    "cpu_rounding", "engine_devices", "engine_guards", "engine_host_ops", "engine_lengths",
+    "engine_local_variables", "engine_loops", "engine_models", "engine_passes", "engine_programs", "engine_state",
+    "engine_worker", "examples", "export", "float16_constants", "grappler_oracle", "horovod", "horovod_estimator",
+    "idioms", "ir_graphs", "iterations", "learning_rates", "list_sizes", "loop_conditions", "loss_scale_checkpoint",
+    "loss_scale_golden", "loss_scale_in_functions", "loss_scale_regressions", "loss_scale_safety",
+    "loss_scale_training", "loss_scale_windows", "masters_of_scripts", "mode_training", "own_updates",
+    "reference_calls", "reference_reads", "rounding", "saturation", "scopes_around_calls", "step_passes",
+    "step_rewrites", "unscaled_by_hand", "untaken_options", "xla_attention", "xla_conditionals", "xla_cpu_kernels",
+    "xla_dynamic_shapes", "xla_fetches", "xla_if_conversion", "xla_legalize_bodies", "xla_legalize_ctc",
+    "xla_legalize_lstm", "xla_legalize_steps", "xla_legalize_updates", "xla_legalize_values", "xla_loops",
+    "xla_nan", "xla_open_bodies", "xla_random", "xla_references", "xla_resnet", "xla_session", "xla_slow_ops",
+    "xla_sorted_values", "xla_step", "xla_unequal_branches", "xla_windows", "xla_writes",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import threading
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from npu_shim.engine.runtime.loading import Programs
 from npu_shim.engine.runtime.residency import Residency
 from npu_shim.engine.runtime.runs import Runs
 from npu_shim.engine.runtime.values import SessionValues
+from npu_shim.options import devices
 from npu_shim.options import engine as options_of_engine
 from npu_shim.options.reports import ledger
 from npu_shim.pjrt import program_cache
@@ -177,9 +179,9 @@ class Engine:
         if self.device is not None:
             return True
         try:
-            self.device = self.residency.device = self._programs.device = open_device()
+            self.device = self.residency.device = self._programs.device = open_device(self._options.values)
         except (ImportError, ConfigError, starting.Gone) as reason:
-            if options_of_engine.asked(self._options.values) != "auto":
+            if options_of_engine.is_demanded(self._options.values):
                 text = "npu_shim: engine 'pjrt' is not available: %s" % reason
                 raise tf.errors.InvalidArgumentError(None, None, text) from reason
             self._off = str(reason)
@@ -346,15 +348,19 @@ class Engine:
         return tf.errors.InternalError(None, None, text)
 
 
-def open_device():
-    """Returns the device that runs programs: JAX in this process, else in a worker.
+def open_device(values=MappingProxyType({})):
+    """Returns the device that runs programs, or the devices: JAX in this process, else in a worker.
+
+    Args:
+        values: option values.
 
     Raises:
         ImportError or ConfigError: why there is none.
     """
+    count = devices.of(values)
     if options_of_engine.has_jax():
-        return programs.InProcess()
-    return remote.Worker(options_of_engine.interpreter())
+        return programs.InProcess(count)
+    return remote.Worker(options_of_engine.interpreter(), devices=count)
 
 
 def _of(values, names):

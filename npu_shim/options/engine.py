@@ -9,6 +9,7 @@ import subprocess
 from typing import Any, Mapping
 
 from npu_shim.configs import extras
+from npu_shim.options import devices
 from npu_shim.options.reports import ledger
 from npu_shim.pjrt import other_python
 from npu_shim.rewriter.errors import ConfigError, one_of
@@ -27,22 +28,29 @@ GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm60_plugin", "j
 def wanted(values: Mapping[str, Any], tensorflow: str) -> str:
     """Returns "session" or "pjrt": what is asked for, or, for "auto", PJRT where JAX sees a GPU.
 
+    Several devices ask for PJRT too.
+
     Args:
         values: option values; `npu_shim_engine` wins over the environment's NPU_SHIM_ENGINE.
         tensorflow: the release that is here.
 
     Raises:
-        ConfigError: another word in the environment. Of a wrong value of the option the session's first run tells, as
-            of every option's; until then the engine is TensorFlow's.
+        ConfigError: another word in the environment, or a number of devices that is none. Of a wrong value of the
+            engine's option the session's first run tells, as of every option's; until then the engine is TensorFlow's.
     """
     word = asked(values)
     if not values.get(KEY):
         ledger.note(ledger.FREE_SESSION)
         if word == "pjrt" and ledger.VARIABLE not in os.environ:  # else the command that named it has asked
             ledger.ask(VARIABLE, word, "engine")
-    if word != "auto":
-        return word
+    if is_demanded(values):
+        return "session" if word == "session" else "pjrt"
     return "pjrt" if is_taken(tensorflow) and _sees_gpu() else "session"
+
+
+def is_demanded(values: Mapping[str, Any]) -> bool:
+    """Whether an engine is asked for by name, or by a number of devices; as `wanted`."""
+    return devices.of(values) != 1 or asked(values) != "auto"
 
 
 def asked(values: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from npu_shim.pjrt import arrays, jax_compat, manifest, products, program_cache
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest, Tensor
+from npu_shim.pjrt.placement import Placement
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 LOG = logging.getLogger("npu_shim")
@@ -46,27 +47,28 @@ def load(folder: str, device: Any = None, state: Any = None, cache: str | None =
             raise ConfigError("'%s' was exported without values; give them as `state`" % folder)
     placed = jax_compat.device(jax, device)
     products.require(jax, placed)
-    program = Program(jax, described, code, placed, cache=program_cache.folder(cache))
+    program = Program(jax, described, code, Placement((placed,)), cache=program_cache.folder(cache))
     program.restore(state)
     return program
 
 
 class Program:
-    """An exported step on one device, made by `load`. Threads may share it: their steps run one after another.
+    """An exported step on its devices, made by `load`. Threads may share it: their steps run one after another.
 
     Attributes:
         manifest: the step's Manifest.
-        device: the jax device.
+        device: the jax device, the first of several.
         is_old: whether what was compiled last was loaded from the folder for compiled programs.
         trouble: why that folder did not serve, "" if it did.
         attention: name of a function that computes attention to "kernel", or why it has none; of what was compiled.
     """
 
     def __init__(
-        self, jax: Any, described: Manifest, artifact: bytes, device: Any, donate: bool = True, cache: str = ""
+        self, jax: Any, described: Manifest, artifact: bytes, placement: Placement, donate: bool = True, cache: str = ""
     ) -> None:
         self.manifest = described
-        self.device = device
+        self.device = placement.devices[0]
+        self._placement = placement
         self._jax = jax
         self._artifact = artifact
         self._compiled: dict[int | None, Any] = {}
@@ -125,7 +127,7 @@ class Program:
         if iterations not in self._compiled:
             leading = () if iterations is None else (iterations,)
             with self._jax.enable_x64(True):
-                feeds = {t.name: self._aval(t, leading) for t in self.manifest.feeds}
+                feeds = {t.name: self._feed(t, leading) for t in self.manifest.feeds}
                 step = _step(self._function(), self.manifest)
                 whole = step if iterations is None else _loop(self._jax, step, iterations)
                 self._compiled[iterations] = self._lowered(whole, feeds)
@@ -139,7 +141,8 @@ class Program:
         """
         fetches = [t for t in self.manifest.results if t.kind == "fetch"]
         with self._jax.enable_x64(True):
-            feeds = {t.name: self._aval(t) for t in self.manifest.taken}
+            leading = () if self.manifest.iterations == 1 else (self.manifest.iterations,)
+            feeds = {t.name: self._feed(t, leading) for t in self.manifest.feeds}
             step = _step(self._function(), self.manifest)
             count = self._jax.ShapeDtypeStruct((), np.int32)
             return self._lowered(_last_of_loop(self._jax, step, fetches), feeds, count)
@@ -147,9 +150,12 @@ class Program:
     def _lowered(self, whole: Callable[..., Any], *arguments: Any) -> Any:
         donated = {t.name: self._aval(t) for t in self.manifest.state if t.name in self.manifest.donated}
         kept = {t.name: self._aval(t) for t in self.manifest.kept}
-        given = {"donate_argnums": 0} if self._donate else {}
+        given: dict[str, Any] = {"donate_argnums": 0} if self._donate else {}
+        if len(self._placement.devices) > 1:  # the new state is where the next step finds it
+            given["out_shardings"] = self._placement.whole, None
         lowered = self._jax.jit(whole, **given).lower(donated, kept, *arguments)
-        executable, self.is_old, self.trouble = program_cache.compiled(self._jax, lowered, self.device, self._cache)
+        stored = program_cache.compiled(self._jax, lowered, self._placement.devices, self._cache)
+        executable, self.is_old, self.trouble = stored
         return executable
 
     def _function(self) -> Callable[..., Any]:
@@ -160,13 +166,17 @@ class Program:
             from npu_shim.pjrt.attention import substitution  # imports Pallas, which few programs need
 
             highest = self.manifest.float32_products == "highest"
-            artifact, self.attention = substitution.for_device(artifact, self.manifest.attention, highest, self.device)
+            table = self.manifest.attention
+            artifact, self.attention = substitution.for_devices(artifact, table, highest, self._placement)
         return jax_compat.function(self._jax, artifact, pairs[0], pairs[1], self.device.platform)
 
-    def _aval(self, tensor: Tensor, leading: Sequence[int] = ()) -> Any:
-        placed = self._jax.sharding.SingleDeviceSharding(self.device)
-        dtype = arrays.dtype_of(tensor.dtype)
-        return self._jax.ShapeDtypeStruct(tuple(leading) + tensor.shape, dtype, sharding=placed)
+    def _aval(self, tensor: Tensor) -> Any:
+        return self._jax.ShapeDtypeStruct(tensor.shape, arrays.dtype_of(tensor.dtype), sharding=self._placement.whole)
+
+    def _feed(self, tensor: Tensor, leading: Sequence[int]) -> Any:
+        placed = self._placement.of_feed(tensor.shape, len(leading))
+        shape = (*leading, *tensor.shape)
+        return self._jax.ShapeDtypeStruct(shape, arrays.dtype_of(tensor.dtype), sharding=placed)
 
     def state(self) -> dict[str, Any]:
         """Returns the variables' values: dict of name to numpy array."""
@@ -198,7 +208,7 @@ class Program:
             for tensor in self.manifest.state:
                 value = _fitted("variable", tensor, state[tensor.name], tensor.shape)
                 # a copy: what is donated must not be the caller's own memory
-                placed[tensor.name] = self._jax.device_put(value, self.device, may_alias=False)
+                placed[tensor.name] = self._jax.device_put(value, self._placement.whole, may_alias=False)
             self._jax.block_until_ready(placed)  # from now on the caller may change the arrays
         with self._lock:
             self._donated = {name: value for name, value in placed.items() if name in self.manifest.donated}
@@ -223,8 +233,9 @@ class Program:
             raise ConfigError("feeds lack %s" % ", ".join("'%s'" % name for name in missing))
         leading = () if iterations is None else (iterations,)
         fitted = {n: _fitted("feed", known[n], value, leading + known[n].shape) for n, value in given.items()}
+        places = {name: self._placement.of_feed(known[name].shape, len(leading)) for name in fitted}
         with self._jax.enable_x64(True):
-            placed: dict[str, Any] = self._jax.device_put(fitted, self.device)
+            placed: dict[str, Any] = self._jax.device_put(fitted, places)
         return placed
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Sequence
 
 from npu_shim.pjrt import atomic_write, jax_compat
 from npu_shim.rewriter.errors import ConfigError
@@ -45,13 +45,13 @@ def folder(asked: Any = None) -> str:
     return os.path.abspath(os.path.expanduser(path)) if path else ""
 
 
-def compiled(jax: Any, lowered: Any, device: Any, cache: str) -> Stored:
+def compiled(jax: Any, lowered: Any, devices: Sequence[Any], cache: str) -> Stored:
     """Compiles a lowered jax program, or loads it.
 
     Args:
         jax: the module.
         lowered: what `jax.jit(function).lower` returned.
-        device: the jax device that it is for.
+        devices: the jax devices that it is for.
         cache: path of the folder, "" for none.
     """
     if not cache:
@@ -61,9 +61,9 @@ def compiled(jax: Any, lowered: Any, device: Any, cache: str) -> Stored:
         return Stored(lowered.compile(), warning=text % (jax.config.jax_compilation_cache_dir, cache))
     from jax.experimental import serialize_executable
 
-    name, warning = _name(jax, lowered, device) + SUFFIX, ""
+    name, warning = _name(jax, lowered, devices[0]) + SUFFIX, ""
     try:
-        return Stored(_loaded(read(cache, name), lowered, device), cache_hit=True)
+        return Stored(_loaded(read(cache, name), lowered, devices), cache_hit=True)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except Exception as reason:  # what a file of another release or device holds can fail in any way
@@ -127,10 +127,10 @@ def _name(jax: Any, lowered: Any, device: Any) -> str:
     return digest.hexdigest()[:40]
 
 
-def _loaded(content: bytes, lowered: Any, device: Any) -> Any:
+def _loaded(content: bytes, lowered: Any, devices: Sequence[Any]) -> Any:
     from jax.experimental import serialize_executable
 
-    given = (lowered.in_tree, lowered.out_tree, device.client, [device])
+    given = (lowered.in_tree, lowered.out_tree, devices[0].client, devices)
     try:
         return serialize_executable.deserialize_and_load(content, *given)
     except pickle.UnpicklingError as reason:

@@ -12,6 +12,7 @@ from npu_shim.pjrt import convert, jax_compat, manifest  # noqa: E402
 from npu_shim.pjrt.attention import lowering, substitution  # noqa: E402
 from npu_shim.pjrt.attention.spec import Spec  # noqa: E402
 from npu_shim.pjrt.manifest import Manifest, Tensor  # noqa: E402
+from npu_shim.pjrt.placement import Placement  # noqa: E402
 from npu_shim.pjrt.program import Program  # noqa: E402
 
 SPEC = Spec("forward", (2, 2, 40, 16), (2, 2, 24, 16), (2, 2, 24, 16), "float32", scale=0.25)
@@ -148,6 +149,6 @@ def test_a_loaded_program_says_what_it_has(tmp_path):
     manifest.write(str(tmp_path / "step"), artifact, Manifest(arguments, results, attention=TABLE))
     described = manifest.read(str(tmp_path / "step"))
     assert described.attention == TABLE
-    program = Program(jax, described, artifact, jax.devices("cpu")[0])
+    program = Program(jax, described, artifact, Placement((jax.devices("cpu")[0],)))
     program.compile()
     assert program.attention == {SPEC.name: "kernels are for GPUs, this is 'cpu'"}

@@ -37,7 +37,7 @@ CALLS = (
 class Numbers:
     """A device of NumPy, with the methods of `programs.InProcess`; its call number `fails` fails, after its effect."""
 
-    platform = "cpu"
+    platform = where = "cpu"
 
     def __init__(self, fails=None):
         self.calls, self._fails = 0, fails
@@ -97,7 +97,7 @@ class Here:
             return message, data, descriptors
 
         theirs.receive = received
-        served = serving._Served(theirs, message["exact"])
+        served = serving._Served(theirs, message["exact"], message["devices"])
         threading.Thread(target=served.serve, daemon=True).start()
         return Channel(ours)
 
@@ -110,8 +110,8 @@ def opened(monkeypatch):
     """Returns a function of a Here and of `exact` that opens a Worker on it."""
 
     def worker(here, exact=True):
-        monkeypatch.setattr(serving, "InProcess", lambda: here.device)
-        monkeypatch.setattr(starting, "worker", lambda interpreter: here)
+        monkeypatch.setattr(serving, "InProcess", lambda devices: here.device)
+        monkeypatch.setattr(starting, "worker", lambda interpreter, devices: here)
         return remote.Worker("python", exact)
 
     return worker

@@ -65,8 +65,8 @@ def counts(monkeypatch):
 
     loaded, ran, real = [], [], engine.open_device
 
-    def opened():
-        device = real()
+    def opened(*values):
+        device = real(*values)
         load, run = device.load, device.run
         device.load = lambda manifest, *rest: loaded.append(manifest.iterations) or load(manifest, *rest)
         device.run = lambda number, *steps: ran.append(len(steps)) or run(number, *steps)

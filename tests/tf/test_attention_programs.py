@@ -12,6 +12,7 @@ from npu_shim.engine.device.programs import InProcess  # noqa: E402
 from npu_shim.export import programs  # noqa: E402
 from npu_shim.pjrt import jax_compat  # noqa: E402
 from npu_shim.pjrt.attention import substitution  # noqa: E402
+from npu_shim.pjrt.placement import Placement  # noqa: E402
 from npu_shim.pjrt.program import Program  # noqa: E402
 from npu_shim.rewriter import tf_internals  # noqa: E402
 
@@ -24,7 +25,7 @@ pytestmark = [
 def program_of(step):
     """A step as a program on the CPU, with the variables' values."""
     described, hlo = programs.of(step, float32_products="highest")
-    program = Program(jax, described, jax_compat.stablehlo(hlo), jax.devices("cpu")[0])
+    program = Program(jax, described, jax_compat.stablehlo(hlo), Placement((jax.devices("cpu")[0],)))
     with tf_internals.eager_mode():
         program.restore({place.name: place.variable.numpy() for place in step.state})
     return program
@@ -34,8 +35,8 @@ def program_of(step):
 def interpreted(monkeypatch):
     """Kernels on a CPU, interpreted."""
     monkeypatch.setattr(
-        substitution, "for_device",
-        lambda artifact, table, highest, device: substitution.substituted(artifact, table, highest, "cpu"),
+        substitution, "for_devices",
+        lambda artifact, table, highest, placement: substitution.substituted(artifact, table, highest, "cpu"),
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ A, B = np.random.RandomState(0).randn(8, 6).astype(np.float32), np.arange(8, dty
 
 @pytest.fixture(autouse=True)
 def in_a_worker(patched, own_graph, monkeypatch):
-    monkeypatch.setattr(engine, "open_device", lambda: remote.Worker(PYTHON))
+    monkeypatch.setattr(engine, "open_device", lambda values: remote.Worker(PYTHON))
 
 
 def built():
@@ -125,7 +125,7 @@ def test_a_worker_that_dies_while_it_compiles_is_a_warning(caplog):
 
 def test_where_the_state_is_kept_now_and_then_the_error_says_how_far_back_it_is(monkeypatch):
     """As on GPUs; 40 MB take so long to copy that the next steps are not kept."""
-    monkeypatch.setattr(engine, "open_device", lambda: remote.Worker(PYTHON, exact=False))
+    monkeypatch.setattr(engine, "open_device", lambda values: remote.Worker(PYTHON, exact=False))
     large = tf.get_variable("large", [1000, 10_000], initializer=tf.ones_initializer())
     x, step = tf.placeholder(tf.float32, [None, 10_000]), tf.train.get_or_create_global_step()
     loss = tf.reduce_mean(tf.square(tf.matmul(x, large[:, :8], transpose_a=True) - tf.cast(step, tf.float32)))
@@ -209,7 +209,7 @@ def test_a_later_session_has_a_new_worker_whenever_the_first_ends(when, monkeypa
 def test_a_device_that_nobody_expects_to_fail_leaves_the_step_to_the_session(monkeypatch, caplog):
     """Regression: the session's run failed with what JAX had raised."""
 
-    def broken():
+    def broken(values):
         raise RuntimeError("no backend")
 
     logging.getLogger("npu_shim").propagate = True
@@ -223,7 +223,7 @@ def test_a_device_that_nobody_expects_to_fail_leaves_the_step_to_the_session(mon
 
 def test_a_worker_that_cannot_be_had_is_an_error_if_asked_for_by_name(monkeypatch, caplog):
     logging.getLogger("npu_shim").propagate = True
-    monkeypatch.setattr(engine, "open_device", lambda: remote.Worker("/no/python"))
+    monkeypatch.setattr(engine, "open_device", lambda values: remote.Worker("/no/python"))
     x, y, _, train, step = built()
     with sessions.opened() as session:
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"engine 'pjrt' is not available: .*'/no/python'"):

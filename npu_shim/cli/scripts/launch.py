@@ -157,6 +157,8 @@ def _check_passed_on(given: Sequence[tuple[str, str]]) -> None:
     for name, word in given:
         if name in checks:
             checks[name](word, name)
+    if running.DEVICES in dict(given):
+        running.checked_devices(dict(given))
     running.asked_values(given)
     forced.checked_scale(dict(given).get(running.SCALE), running.SCALE)
 

@@ -17,13 +17,14 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from npu_shim.cli.scripts import arguments
 from npu_shim.cli.scripts.arguments import Option
 from npu_shim.compat import quiet
-from npu_shim.options import engine, table
+from npu_shim.options import devices, engine, table
 from npu_shim.options.entrances import forced
 from npu_shim.options.reports import doors, ledger
 from npu_shim.rewriter.errors import ConfigError
 
 MODE, ENGINE, REPORT, CALIBRATE, SET = doors.MODE, doors.ENGINE, doors.REPORT, doors.CALIBRATE, doors.SET
 SCALE, JAX, VERBOSE, MASTERS, RESTORE = doors.SCALE, doors.JAX, doors.VERBOSE, doors.MASTERS, doors.RESTORE
+DEVICES = doors.DEVICES
 OPTIONS = {
     MODE: Option(
         "a precision mode, or auto", "MODE", "the precision mode of every session, whatever its config says: a mode of "
@@ -36,6 +37,10 @@ OPTIONS = {
     ENGINE: Option(
         "one of " + ", ".join(engine.ENGINES), "E", "what runs the training steps of sessions that name no engine "
         "themselves: auto (default), session or pjrt; as NPU_SHIM_ENGINE",
+    ),
+    DEVICES: Option(
+        "a number of devices, or all", "N", "run each training step on N of this machine's devices as one program, a "
+        "part of the batch on each; the engine does so; as NPU_SHIM_DEVICES",
     ),
     JAX: Option(
         "the path of an interpreter with JAX", "PYTHON", "an interpreter with JAX, for the engine's worker where this "
@@ -97,12 +102,14 @@ def main(argv: Sequence[str]) -> int:
         os.environ["NPU_SHIM_RESTORE_CASTING"] = "1"
     if ENGINE in options:  # all later sessions and processes see it
         os.environ[engine.VARIABLE] = engine.checked(options[ENGINE], ENGINE)
+    if DEVICES in options:
+        os.environ[devices.VARIABLE] = str(checked_devices(options))
     if JAX in options:
         os.environ[engine.JAX] = os.path.abspath(options[JAX]) if os.sep in options[JAX] else options[JAX]
     export_values(given)
     scale = checked_scale(options)
     told = {REPORT, CALIBRATE} & options.keys()
-    every = told or os.environ.get(forced.VARIABLE) or os.environ.get(engine.VARIABLE)
+    every = told or any(map(os.environ.get, (forced.VARIABLE, engine.VARIABLE, devices.VARIABLE)))
     asked = [request for pair in (*of_environment, *given) for request in doors.asked_by(*pair)]
     begin = functools.partial(_begin, bool(every), scale, asked)
     with _telling_what_happened(asked):
@@ -131,6 +138,14 @@ def asked_values(given: Sequence[tuple[str, str]]) -> dict[str, Any]:
     return values
 
 
+def checked_devices(options: Mapping[str, str]) -> int | str:
+    """Returns the devices that the command line asks for; raises ConfigError where they cannot be."""
+    count = devices.checked(options[DEVICES], DEVICES)
+    if count != 1 and options.get(ENGINE) == "session":
+        raise ConfigError("%s %s needs the engine, and %s is session: leave it out" % (DEVICES, count, ENGINE))
+    return count
+
+
 def checked_scale(options: Mapping[str, str]) -> str | float | None:
     """Returns the loss scale that the command line asks for; raises ConfigError where it cannot be."""
     scale = forced.checked_scale(options.get(SCALE, forced.AUTO), SCALE)
@@ -142,8 +157,9 @@ def checked_scale(options: Mapping[str, str]) -> str | float | None:
 def _asked_by_environment(options: Mapping[str, str]) -> list[tuple[str, str]]:
     """Returns what the environment asks for, (variable, word) each; the command line goes before it."""
     words = {name: os.environ[name] for name in doors.ENVIRONMENT if os.environ.get(name)}
-    if ENGINE in options:
-        words.pop(engine.VARIABLE, None)
+    for flag, variable in ((ENGINE, engine.VARIABLE), (DEVICES, devices.VARIABLE)):
+        if flag in options:
+            words.pop(variable, None)
     by_flag = {MASTERS: "NPU_SHIM_MASTER_WEIGHTS", RESTORE: "NPU_SHIM_RESTORE_CASTING"}
     for name in (forced.VARIABLE, *(variable for flag, variable in by_flag.items() if flag in options)):
         words.pop(name, None)

@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from npu_shim.pjrt import arrays, jax_compat, products
+from npu_shim.pjrt import arrays, jax_compat, placement, products
 from npu_shim.pjrt.attention.spec import KERNEL
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest, Tensor
@@ -49,24 +49,29 @@ class Loading(NamedTuple):
         cache_hit: whether it came from the folder for compiled programs.
         warning: why that folder did not serve, "" if it did.
         composites: why attention stays as the graph has it, each reason once.
+        undivided: what each of several devices has as a whole, though it has dimensions, "" if there is nothing.
     """
 
     number: int
     cache_hit: bool = False
     warning: str = ""
     composites: Sequence[str] = ()
+    undivided: str = ""
 
     def lines(self) -> list[str]:
         """What a user is told of it."""
         why = ["attention stays as the graph has it on this device: %s" % reason for reason in self.composites]
-        return [self.warning, *why] if self.warning else why
+        return [line for line in (self.warning, *why, self.undivided) if line]
 
 
 class InProcess:
-    """A JAX device in this process.
+    """A JAX device in this process, or several that run each program together.
 
     On accelerators a step donates its state's memory to the next one. On CPUs it does not, so a failed or interrupted
     step leaves the previous state intact.
+
+    Args:
+        devices: how many, or "all".
 
     Attributes:
         platform: "cpu", "gpu", ...
@@ -74,15 +79,17 @@ class InProcess:
 
     Raises:
         ImportError: JAX is not installed.
-        ConfigError: its release cannot be used, or its products are wrong.
+        ConfigError: its release cannot be used, its products are wrong, or it sees fewer devices.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, devices: int | str = 1) -> None:
         self._jax = jax_compat.require()
-        self._device = jax_compat.device(self._jax)
-        products.require(self._jax, self._device)
-        self.platform: str = self._device.platform
-        self.where = self.platform
+        placement.provide(self._jax, devices)
+        self._placement = placement.of(self._jax, devices)
+        products.require(self._jax, self._placement.devices[0])
+        self.platform = self._placement.platform
+        count = len(self._placement.devices)
+        self.where = self.platform if count == 1 else "%d devices (%s)" % (count, self.platform)
         self._values: dict[str, Any] = {}
         self._programs: dict[int, Loaded] = {}
         self._lowered: dict[bytes, bytes] = {}  # graph -> its artifact, of the last that was lowered
@@ -104,7 +111,7 @@ class InProcess:
             RuntimeError: XLA cannot compile it.
         """
         artifact = self._lowered.pop(hlo) if manifest.kind == "stablehlo" else jax_compat.stablehlo(hlo)
-        program = Program(self._jax, manifest, artifact, self._device, self.platform != "cpu", cache)
+        program = Program(self._jax, manifest, artifact, self._placement, self.platform != "cpu", cache)
         replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
         kept = tuple(t.name for t in manifest.kept)
         call, places = _steps_of(program), self._places(manifest.taken)
@@ -112,7 +119,7 @@ class InProcess:
         number, rows = next(self._numbers), rows_of(places, manifest.iterations)
         self._programs[number] = Loaded(call, places, rows, replaced, kept, passed)
         composites = tuple(sorted({said for said in program.attention.values() if said != KERNEL}))
-        return Loading(number, program.is_old, program.trouble, composites)
+        return Loading(number, program.is_old, program.trouble, composites, undivided(manifest, self._placement))
 
     def lower(self, content: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Lowers a step's graph, which `load` takes then.
@@ -146,7 +153,7 @@ class InProcess:
         """Copies values of variables: dict of name to array_like, which may be changed once this returns."""
         with self._jax.enable_x64(True):
             placed = {
-                name: self._jax.device_put(np.asarray(value), self._device, may_alias=False)
+                name: self._jax.device_put(np.asarray(value), self._placement.whole, may_alias=False)
                 for name, value in values.items()
             }
             self._jax.block_until_ready(placed)
@@ -241,6 +248,21 @@ def _steps_of(program: Program) -> Callable[..., Any]:
         return state, fetched
 
     return call
+
+
+def undivided(manifest: Manifest, placed: placement.Placement) -> str:
+    """Says which feeds of a program each of several devices has as a whole, "" for none; scalars are always whole."""
+    count = len(placed.devices)
+    whole = [t for t in manifest.feeds if t.shape and not placed.splits(t.shape)]
+    if count == 1 or not manifest.feeds or not (whole or all(not t.shape for t in manifest.feeds)):
+        return ""
+    named = ", ".join("'%s' %s" % (t.name, list(t.shape)) for t in whole[:3]) + (", ..." if len(whole) > 3 else "")
+    if not any(placed.splits(t.shape) for t in manifest.feeds):
+        return (
+            "devices: no feed of a step can be split over %d devices (%s): each of them computes the whole step; "
+            "feed batches of a multiple of %d" % (count, named or "all are scalars", count)
+        )
+    return "devices: these feeds do not divide by %d, and each device has them whole: %s" % (count, named)
 
 
 def rows_of(places: dict[str, Any], iterations: int) -> list[dict[str, Any]]:

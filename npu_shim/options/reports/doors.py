@@ -16,6 +16,7 @@ from npu_shim.options.reports.ledger import Fact
 
 MODE, SET, ENGINE, REPORT, CALIBRATE = "--precision-mode", "--set", "--engine", "--report", "--calibrate"
 SCALE, JAX, VERBOSE, MASTERS, RESTORE = "--loss-scale", "--jax", "--verbose", "--master-weights", "--restore-casting"
+DEVICES = "--devices"
 Facts = Mapping[str, Sequence[str]]  # kind -> details, as they came
 NO_STEP = (
     "no run of a session updates variables. A training step is a run that fetches a training op; where a script "
@@ -79,6 +80,7 @@ DOORS = {
         "runs the training steps of sessions that name no engine themselves", ledger.FREE_SESSION, _engine
     ),
     "own engine": Door("runs the training steps of sessions", ledger.SESSION, _engine),
+    "devices": Door("divides the training steps of sessions among devices", ledger.SESSION, _engine),
     "worker": Door(
         "runs the engine's programs", ledger.SESSION, _needs(ledger.TAKEN, "was not needed: no step ran on the engine")
     ),
@@ -119,14 +121,14 @@ DOORS = {
 
 FLAGS = {
     MODE: "mode", SET: "options", ENGINE: "engine", REPORT: "report", CALIBRATE: "calibrate", SCALE: "scale",
-    JAX: "worker", MASTERS: "masters", RESTORE: "restore",
+    JAX: "worker", MASTERS: "masters", RESTORE: "restore", DEVICES: "devices",
 }  # fmt: skip
 FLAGS_WITHOUT_DOOR = {VERBOSE: "shows what there is"}
 # an option of a session -> its door
 OPTIONS = {
     "precision_mode": "mode", "precision_mode_v2": "mode", "npu_shim_amp_level": "mode",
     "npu_shim_engine": "own engine", "npu_shim_recompute": "step", "npu_shim_attention": "step",
-    "npu_shim_xla": "clusters",
+    "npu_shim_xla": "clusters", "npu_shim_devices": "devices",
     "npu_shim_watch": "watch", "enable_dump": "dump", "enable_dump_debug": "dump", "profiling_mode": "profile",
     "iterations_per_loop": "repeat",
 }  # fmt: skip
@@ -154,7 +156,7 @@ ESTIMATORS = "an argument of NPURunConfig, which tf.estimator takes as its own o
 ENVIRONMENT = {
     "NPU_SHIM_ENGINE": "engine", "NPU_SHIM_OPTIONS": "options", "NPU_SHIM_XLA": "clusters",
     "NPU_SHIM_RESTORE_CASTING": "restore", "NPU_SHIM_MASTER_WEIGHTS": "masters",
-    "NPU_SHIM_RECOMPUTE": "step", "NPU_SHIM_ATTENTION": "step",
+    "NPU_SHIM_RECOMPUTE": "step", "NPU_SHIM_ATTENTION": "step", "NPU_SHIM_DEVICES": "devices",
 }  # fmt: skip
 _OURS = "set by npu-shim itself"
 _FOLDER = "a folder or a file, which shows what it holds"
@@ -175,6 +177,7 @@ ENVIRONMENT_WITHOUT_DOOR = {
 # what is asked by a word that asks for nothing: sessions do that anyway
 NOTHING = {
     "engine": ("auto", "session"), "own engine": ("auto", "session"), "scale": ("auto", "off"), "step": ("auto",),
+    "devices": ("1",),
     "clusters": ("auto", "off"),
     "repeat": ("1",), "masters": ("0",), "restore": ("0",),
 }  # fmt: skip

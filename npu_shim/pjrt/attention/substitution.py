@@ -14,14 +14,18 @@ from npu_shim.pjrt import convert
 from npu_shim.pjrt.attention import lowering
 from npu_shim.pjrt.attention.blocks import refused
 from npu_shim.pjrt.attention.spec import KERNEL, Spec
+from npu_shim.pjrt.placement import Placement
 
 FUNCTION = "func.func"
 OLDEST = (8, 0)  # compute capability: Triton compiles for Ampere and later
 
 
-def for_device(artifact: bytes, table: Mapping[str, str], highest: bool, device: Any) -> tuple[bytes, dict[str, str]]:
-    """Substitutes where the device is a GPU that runs the kernels; see `substituted`."""
-    why = unfit(device)
+def for_devices(
+    artifact: bytes, table: Mapping[str, str], highest: bool, placement: Placement
+) -> tuple[bytes, dict[str, str]]:
+    """Substitutes where the program runs on a GPU that runs the kernels; see `substituted`."""
+    count = len(placement.devices)
+    why = "kernels are for one device, this is for %d" % count if count > 1 else unfit(placement.devices[0])
     return (artifact, dict.fromkeys(table, why)) if why else substituted(artifact, table, highest, "cuda")
 
 

@@ -48,13 +48,14 @@ def _compiled(step: str, target: str, out: str) -> dict[str, Any]:
     device = _device(topologies, target)
     _find_npu_shim()
     from npu_shim.pjrt import jax_compat, manifest
+    from npu_shim.pjrt.placement import Placement
     from npu_shim.pjrt.program import Program
 
     described = manifest.read(step)
     code = manifest.program(step, described)
     code = jax_compat.stablehlo(code) if described.kind == "hlo" else code
     try:
-        program = Program(jax, described, code, device)
+        program = Program(jax, described, code, Placement((device,)))
         compiled = program.compile()
     except RuntimeError as reason:
         raise Failed("compile", reason) from reason

@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterable, Sequence
 from npu_shim.pjrt import jax_compat, manifest
 from npu_shim.pjrt.cost import counts, hlo, live
 from npu_shim.pjrt.manifest import Manifest
+from npu_shim.pjrt.placement import Placement
 from npu_shim.pjrt.program import Program
 
 ROLES = ("parameter", "optimizer", "other")
@@ -87,7 +88,7 @@ def of_folder(folder: str, device: Any = None, compiled: bool = True) -> Cost:
     if not compiled:
         return of_text(name, text, described)
     where = jax_compat.device(jax, device)
-    done = Program(jax, described, code, where).compile()
+    done = Program(jax, described, code, Placement((where,))).compile()
     analysis = done.cost_analysis() or {}
     return of_text(
         name, text, described, done.memory_analysis().temp_size_in_bytes, int(analysis.get("bytes accessed", 0)),

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import automatic, masters
-from npu_shim.options import engine, table
+from npu_shim.options import devices, engine, table
 from npu_shim.options.entrances import config_proto, forced
 from npu_shim.options.precision import policy_of
 from npu_shim.options.reports import doors, ledger
@@ -53,6 +53,7 @@ def enable(
     loss_scale: Any = "auto",
     engine: str | None = None,
     master_weights: bool = False,
+    devices: int | str | None = None,
     **options: Any,
 ) -> None:
     """Turns mixed precision, or an engine, on for every session that this process makes from now on.
@@ -72,12 +73,15 @@ def enable(
         engine: what runs training steps: "auto", "session" or "pjrt"; None: as NPU_SHIM_ENGINE says.
         master_weights: whether float16 and bfloat16 variables of the script get float32 masters, which its optimizers
             update in their place.
+        devices: on how many of this machine's devices the engine runs each training step, a number or "all"; None: as
+            NPU_SHIM_DEVICES says.
         **options: as in NpuOptimizer's parameter_map; our own may omit their prefix (`profile`, `xla`).
 
     Raises:
-        ConfigError: nothing is asked for; a mode, a scale, an engine or an option that is none; eager execution is on.
+        ConfigError: nothing is asked for; a mode, a scale, an engine, a number of devices or an option that is none;
+            eager execution is on.
     """
-    values = _checked(precision_mode, engine, options)
+    values = _checked(precision_mode, engine, devices, options)
     scale = forced.checked_scale(loss_scale, "enable: loss_scale")
     if not isinstance(master_weights, bool):
         raise ConfigError("enable: master_weights is %r, expected True or False" % (master_weights,))
@@ -215,13 +219,17 @@ def _nvidia_asks(variable):
     return os.environ.get(variable, os.environ.get(NVIDIA, "")).lower() in TRUE
 
 
-def _checked(mode, engine_word, options):
+def _checked(mode, engine_word, device_count, options):
     """Returns the option values of `enable`'s arguments."""
     values = table.of_keywords(options)
     if mode is not None:
         values.update(forced.of_mode(mode, "enable: precision_mode"))
     if engine_word is not None:
         values[engine.KEY] = engine.checked(engine_word, "enable: engine")
+    if device_count is not None:
+        values[devices.KEY] = str(devices.checked(device_count, "enable: devices"))
+        if engine_word == "session" and values[devices.KEY] != "1":
+            raise ConfigError("enable: devices is %r, and needs the engine: leave engine='session' out" % device_count)
     known = table.parameter_keys()
     unknown = [name for name in values if name not in known]
     if unknown:

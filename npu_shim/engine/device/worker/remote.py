@@ -34,17 +34,18 @@ class Worker:
     Args:
         interpreter: path of a Python with JAX.
         exact: whether the state is kept after each step; None: where that is cheap, on CPUs.
+        devices: how many run each program together, or "all".
 
     Attributes:
         platform: "cpu", "gpu", ...
         where: the platform and the interpreter, in words.
 
     Raises:
-        ConfigError: the interpreter is none, or its JAX cannot be used.
+        ConfigError: the interpreter is none, its JAX cannot be used, or sees fewer devices.
         ImportError: it has no JAX.
     """
 
-    def __init__(self, interpreter: str, exact: bool | None = None) -> None:
+    def __init__(self, interpreter: str, exact: bool | None = None, devices: int | str = 1) -> None:
         self._lock = threading.RLock()
         self._kept = DoubleBuffer()
         self._changed: set[str] = set()  # names of the variables whose newest value only the worker has
@@ -55,20 +56,20 @@ class Worker:
         self._blocks = itertools.count()
         self._then: Callable[[Any], Any] | None = None  # what to do with the answer that is awaited
         try:
-            self.platform = self._connect(interpreter, exact)
+            opened = self._connect(interpreter, exact, devices)
         except starting.Gone:  # another session's, which has just ended
-            self.platform = self._connect(interpreter, exact)
-        self.where = "%s, in a worker (%s)" % (self.platform, interpreter)
+            opened = self._connect(interpreter, exact, devices)
+        self.platform: str = opened["platform"]
+        self.where = "%s, in a worker (%s)" % (opened["where"], interpreter)
 
-    def _connect(self, interpreter: str, exact: bool | None) -> str:
-        """Connects to the worker; returns its platform."""
-        self.started = starting.worker(interpreter)
-        self._channel = self.started.connect({"exact": exact})
+    def _connect(self, interpreter: str, exact: bool | None, devices: int | str) -> dict[str, Any]:
+        """Connects to the worker; returns what it has opened."""
+        self.started = starting.worker(interpreter, devices)
+        self._channel = self.started.connect({"exact": exact, "devices": devices})
         self._closing = weakref.finalize(self, _close, self.started, self._channel)
         self._closing.atexit = False  # a script may save its variables at exit
         self._then = dict
-        platform: str = self.settle()["platform"]
-        return platform
+        return dict(self.settle())
 
     def lower(self, content: bytes, asked: Mapping[str, Any]) -> Any:
         """Lowers a step's graph, see `InProcess.lower`."""
@@ -91,7 +92,8 @@ class Worker:
                 feeds, fetches = exchanged(exchange[1], manifest)
                 rows = rows_of(feeds, manifest.iterations)
                 self._programs[number] = rows, fetches, updated(manifest), exchange[0]
-                return Loading(number, bool(answer["cache_hit"]), str(answer["warning"]), tuple(answer["composites"]))
+                told = {name: answer[name] for name in ("cache_hit", "warning", "undivided")}
+                return Loading(number, composites=tuple(answer["composites"]), **told)
 
             message = {"do": "load", "manifest": asdict(manifest), "cache": cache, "block": exchange[0]}
             loading: Loading = self._ask(loaded, message, hlo, [] if fits else [exchange[1]])

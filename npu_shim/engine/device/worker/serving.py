@@ -17,19 +17,20 @@ from npu_shim.engine.device.programs import InProcess
 from npu_shim.engine.device.worker.channel import Channel, Closed
 from npu_shim.engine.device.worker.double_buffer import DoubleBuffer
 from npu_shim.engine.device.worker.memory import Block, Tensor
-from npu_shim.pjrt import arrays, jax_compat, manifest
+from npu_shim.pjrt import arrays, jax_compat, manifest, placement
 from npu_shim.rewriter.errors import ConfigError
 
 NO_BLOCK = -1  # number of the block of who has none
 SHARE = 0.05  # of the time may go to copying the state back, where that is not done after each step
 
 
-def main(descriptor: int, by_main_thread: bool) -> None:
+def main(descriptor: int, by_main_thread: bool, devices: int | str) -> None:
     """Serves the parent over a socket until it closes its end or ends.
 
     Args:
         descriptor: of the socket.
         by_main_thread: whether the thread that started this process lives as long as the parent.
+        devices: how many JAX shall see where it makes them of a CPU, or "all".
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent has its own way with Ctrl-C
     if by_main_thread:
@@ -37,10 +38,10 @@ def main(descriptor: int, by_main_thread: bool) -> None:
     threading.Thread(target=_end_with_parent, args=[os.getppid()], daemon=True).start()
     control = Channel(socket.socket(fileno=descriptor))
     try:
-        control.send(_answer(_about))
+        control.send(_answer(_about, devices))
         while True:
             message, _, (connection,) = control.receive()
-            served = _Served(Channel(socket.socket(fileno=connection)), message["exact"])
+            served = _Served(Channel(socket.socket(fileno=connection)), message["exact"], message["devices"])
             threading.Thread(target=served.serve, daemon=True).start()
     except Closed:
         os._exit(0)  # at once, whatever the threads do
@@ -53,8 +54,9 @@ def _end_with_parent(parent: int) -> None:
     os._exit(0)
 
 
-def _about() -> Any:
+def _about(count: int | str) -> Any:
     jax = jax_compat.require()
+    placement.provide(jax, count)
     devices = jax.devices()
     return {
         "python": platform.python_version(), "jax": jax.__version__,
@@ -77,8 +79,8 @@ def _answer(function: Any, *arguments: Any) -> Any:
 class _Served:
     """One connection: its programs and variables."""
 
-    def __init__(self, channel: Channel, exact: bool | None) -> None:
-        self._channel, self._exact = channel, exact
+    def __init__(self, channel: Channel, exact: bool | None, devices: int | str) -> None:
+        self._channel, self._exact, self._devices = channel, exact, devices
         self._kept = DoubleBuffer()
         self._changed: set[str] = set()  # names of the variables whose newest value is on the device only
         # number -> arrays of the feeds, of the fetches; what changes; the number of the block that the arrays are in
@@ -106,10 +108,10 @@ class _Served:
         return ways[message["do"]](message, data, blocks)
 
     def _open(self) -> Any:
-        self._device = InProcess()
+        self._device = InProcess(self._devices)
         if self._exact is None:
             self._exact = self._device.platform == "cpu"
-        return {"platform": self._device.platform}
+        return {"platform": self._device.platform, "where": self._device.where}
 
     def _lower(self, message: Any, data: bytes, blocks: Sequence[Block]) -> Any:
         return self._device.lower(bytes(data), message["asked"])

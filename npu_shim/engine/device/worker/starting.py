@@ -26,14 +26,14 @@ spec = util.spec_from_file_location("npu_shim", sys.argv[1])
 sys.modules["npu_shim"] = util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["npu_shim"])
 from npu_shim.engine.device.worker import serving
-serving.main(int(sys.argv[2]), sys.argv[3] == "main")
+serving.main(int(sys.argv[2]), sys.argv[3] == "main", int(sys.argv[4]) if sys.argv[4].isdigit() else sys.argv[4])
 """
 START = 300  # seconds until the worker must have answered: importing JAX and finding GPUs can take a minute
 END = 5  # seconds that a worker that is told to end may take
 ERRORS = {"ConfigError": ConfigError, "ImportError": ImportError}
 
 _lock = threading.Lock()
-_started: dict[tuple[int, str], Started] = {}  # (our process, interpreter) -> its worker
+_started: dict[tuple[int, str, int | str], Started] = {}  # (our process, interpreter, devices) -> its worker
 
 
 class Gone(RuntimeError):
@@ -45,6 +45,7 @@ class Started:
 
     Args:
         interpreter: path of a Python.
+        devices: how many it shall have where it makes them of a CPU, or "all".
 
     Attributes:
         about: {"python": its version, "jax": JAX's, "platform": "cpu", "devices": ["TFRT_CPU_0"]}.
@@ -54,12 +55,12 @@ class Started:
         ImportError: it has no JAX.
     """
 
-    def __init__(self, interpreter: str) -> None:
+    def __init__(self, interpreter: str, devices: int | str = 1) -> None:
         self._ours = os.getpid()
         self._lock = threading.Lock()
         own, other = socket.socketpair()
         with own, other:
-            self._running = _run(interpreter, other)
+            self._running = _run(interpreter, other, devices)
             self._control = Channel(own.dup())
         self.about = self._welcome(interpreter)
 
@@ -129,13 +130,13 @@ class Started:
         return about
 
 
-def _run(interpreter: str, end: socket.socket) -> subprocess.Popen[bytes]:
+def _run(interpreter: str, end: socket.socket, devices: int | str) -> subprocess.Popen[bytes]:
     """Starts the interpreter, which has one end of the socket pair."""
     thread = "main" if threading.current_thread() is threading.main_thread() else "other"
     own = other_python.environment()
     try:
         with environments.held(interpreter) as (python, marks):
-            code = [python, "-c", CODE, os.path.abspath(npu_shim.__file__), str(end.fileno()), thread]
+            code = [python, "-c", CODE, os.path.abspath(npu_shim.__file__), str(end.fileno()), thread, str(devices)]
             return subprocess.Popen(
                 code, env=own, pass_fds=[end.fileno(), *marks], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
             )  # fmt: skip
@@ -143,15 +144,15 @@ def _run(interpreter: str, end: socket.socket) -> subprocess.Popen[bytes]:
         raise ConfigError("'%s' cannot be run: %s" % (interpreter, error.strerror)) from error
 
 
-def worker(interpreter: str) -> Started:
+def worker(interpreter: str, devices: int | str = 1) -> Started:
     """Returns this process's worker on an interpreter, started if it does not run; errors as `Started`."""
-    key = os.getpid(), interpreter
+    key = os.getpid(), interpreter, devices
     with _lock:
         running = _started.get(key)
         if running is None or not running.usable:
             if running is not None:
                 running.end()
-            running = _started[key] = Started(interpreter)
+            running = _started[key] = Started(interpreter, devices)
         return running
 
 

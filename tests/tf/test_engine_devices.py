@@ -1,0 +1,152 @@
+"""A session's training steps on several devices: the numbers of one device, whatever divides. CPUs stand for cards.
+
+One network has what a split batch would change if each device computed for itself: batch norm, dropout, clipping by the
+global norm, a sparse embedding, an optimizer that keeps averages.
+"""
+
+import logging
+import os
+import sys
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+from npu_shim import loss_scale
+from npu_shim.engine import sessions as engine
+from npu_shim.engine.device.worker import remote
+from npu_shim.estimator import iterations
+from npu_shim.options import devices as option
+from npu_shim.options import engine as options
+
+PYTHON = os.environ.get(options.JAX) or (sys.executable if options.has_jax() else None)
+pytestmark = [
+    pytest.mark.skipif(PYTHON is None, reason="no interpreter with JAX: NPU_SHIM_JAX names none"),
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
+    pytest.mark.usefixtures("patched", "own_graph"),
+]
+ROWS = 8
+LOWERED = {"precision_mode": "allow_mix_precision"}
+
+
+@pytest.fixture(autouse=True)
+def in_a_worker(monkeypatch):
+    """The devices are a worker's, which makes as many CPUs as are asked for; JAX here may have begun with one."""
+    monkeypatch.setattr(engine, "open_device", lambda values: remote.Worker(PYTHON, devices=option.of(values)))
+
+
+def config(devices, **more):
+    plain = {"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu"}
+    return sessions.config(**{**plain, "npu_shim_engine": "pjrt", "npu_shim_devices": str(devices), **more})
+
+
+def network(ids, x, labels, optimizer=None, rate=0.25):
+    """(loss, operation that trains)."""
+    table = tf.get_variable("table", [11, 6])
+    hidden = tf.concat([tf.nn.embedding_lookup(table, ids), x], 1)
+    hidden = tf.layers.batch_normalization(tf.layers.dense(hidden, 16, use_bias=False), training=True)
+    hidden = tf.nn.dropout(tf.nn.relu(hidden), rate=rate, seed=5)
+    loss = tf.reduce_mean(tf.square(tf.layers.dense(hidden, 1)[:, 0] - labels))
+    optimizer = optimizer or tf.train.AdamOptimizer(0.01)
+    pairs = [(gradient, v) for gradient, v in optimizer.compute_gradients(loss) if gradient is not None]
+    clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 0.5)
+    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        step = tf.train.get_or_create_global_step()
+        return loss, optimizer.apply_gradients(zip(clipped, [v for _, v in pairs]), step)
+
+
+def batch(number, rows=ROWS):
+    rng = np.random.RandomState(number)
+    return rng.randint(0, 11, rows), rng.randn(rows, 3).astype("f"), rng.randn(rows).astype("f")
+
+
+def placeholders():
+    return (
+        tf.placeholder(tf.int64, [None], "ids"), tf.placeholder(tf.float32, [None, 3], "x"),
+        tf.placeholder(tf.float32, [None], "labels"),
+    )  # fmt: skip
+
+
+def device_of(session):
+    return vars(session)[engine.ENGINE].device
+
+
+def started(devices, **more):
+    session = tf.Session(config=config(devices, **more))
+    session.run(tf.global_variables_initializer())
+    return session
+
+
+def trained(devices, run, **more):
+    """(what `run` returns for a session, the variables behind it, where its programs ran)."""
+    with started(devices, **more) as session:
+        results = run(session)
+        return results, session.run(tf.global_variables()), device_of(session).where
+
+
+def assert_same(run, devices=4, rtol=1e-5, **more):
+    (losses, weights, _), (others, on_many, where) = (trained(count, run, **more) for count in (1, devices))
+    assert where.startswith("%d devices (cpu)" % devices)
+    assert np.ptp(losses) > 0
+    np.testing.assert_allclose(others, losses, rtol=rtol)
+    sessions.assert_close(on_many, weights, rtol=rtol, atol=rtol * 0.01)
+
+
+def test_a_fed_step_has_the_numbers_of_one_device_and_takes_a_last_smaller_batch(caplog):
+    feeds = placeholders()
+    loss, train = network(*feeds)
+    fed = [dict(zip(feeds, batch(number, rows))) for number, rows in enumerate((ROWS, ROWS, ROWS, 3, ROWS))]
+    logging.getLogger("npu_shim").propagate = True
+    with caplog.at_level(logging.WARNING, "npu_shim"):
+        assert_same(lambda session: [session.run([loss, train], one)[0] for one in fed])
+    assert "no feed of a step can be split over 4 devices ('ids:0' [3], " in caplog.text
+    assert caplog.text.count("devices: ") == 1
+
+
+@pytest.mark.nightly
+def test_a_loop_over_an_iterator_has_the_numbers_of_one_device(counts):
+    data = tf.data.Dataset.from_tensor_slices(tuple(map(np.stack, zip(*map(batch, range(12))))))
+    iterator = tf.data.make_initializable_iterator(data)
+    loss, train = network(*iterator.get_next())
+
+    def run(session):
+        session.run(iterator.initializer)
+        looped = iterations.set_iteration_per_loop(session, train, 4)
+        return [session.run([looped, loss])[1] for _ in range(3)]
+
+    assert_same(run, 2)
+    assert counts[1] == [4] * 3 * 2
+
+
+def test_a_scaled_step_in_float16_skips_on_all_devices_what_one_skips():
+    feeds = placeholders()
+    manager = loss_scale.ExponentialUpdateLossScaleManager(2**12, 2)
+    loss, train = network(*feeds, loss_scale.NPULossScaleOptimizer(tf.train.AdamOptimizer(0.01), manager))
+    fed = [dict(zip(feeds, batch(number))) for number in range(5)]
+    fed[2][feeds[2]] = np.full(ROWS, 1e5, "f") * np.eye(ROWS, dtype="f")[0]  # the loss of one device's rows overflows
+
+    def run(session):
+        results = [session.run([loss, train, tf.train.get_global_step()], one) for one in fed]
+        steps = session.run(tf.train.get_global_step())
+        assert steps == 4
+        return [result[0] for number, result in enumerate(results) if number != 2]
+
+    assert_same(run, 2, rtol=2**-9, **LOWERED)
+
+
+@pytest.mark.nightly
+def test_a_checkpoint_goes_from_four_devices_to_two(tmp_path):
+    feeds = placeholders()
+    loss, train = network(*feeds, rate=0.0)
+    saver, fed = tf.train.Saver(), dict(zip(feeds, batch(0)))
+    with started(4) as session:
+        for _ in range(3):
+            session.run(train, fed)
+        saver.save(session, str(tmp_path / "model"))
+        expected = [session.run([loss, train], fed)[0] for _ in range(2)]
+    with tf.Session(config=config(2)) as session:
+        saver.restore(session, str(tmp_path / "model"))
+        losses = [session.run([loss, train], fed)[0] for _ in range(2)]
+    assert expected[0] != expected[1]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
