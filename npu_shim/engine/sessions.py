@@ -24,7 +24,7 @@ from npu_shim.engine.runtime.loading import Programs
 from npu_shim.engine.runtime.residency import Residency
 from npu_shim.engine.runtime.runs import Runs
 from npu_shim.engine.runtime.values import SessionValues
-from npu_shim.options import devices
+from npu_shim.options import devices, words
 from npu_shim.options import engine as options_of_engine
 from npu_shim.options.reports import ledger
 from npu_shim.pjrt import program_cache
@@ -357,10 +357,10 @@ def open_device(values=MappingProxyType({})):
     Raises:
         ImportError or ConfigError: why there is none.
     """
-    count = devices.of(values)
+    asked = {"devices": devices.of(values), "shard_state": words.SHARD_STATE.of(values)}
     if options_of_engine.has_jax():
-        return programs.InProcess(count)
-    return remote.Worker(options_of_engine.interpreter(), devices=count)
+        return programs.InProcess(**asked)
+    return remote.Worker(options_of_engine.interpreter(), **asked)
 
 
 def _of(values, names):

@@ -44,5 +44,7 @@ class Word:
 
 # whether attention becomes kernels on GPUs
 ATTENTION = Word("attention", "NPU_SHIM_ATTENTION", ("auto", "off"))
+# which state each of several devices has a part of
+SHARD_STATE = Word("shard_state", "NPU_SHIM_SHARD_STATE", ("off", "optimizer", "all"))
 # how much of the forward pass is computed again in the backward pass
 RECOMPUTE = Word("recompute", "NPU_SHIM_RECOMPUTE", ("auto", "off", "memory"))

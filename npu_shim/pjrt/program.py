@@ -128,7 +128,7 @@ class Program:
             leading = () if iterations is None else (iterations,)
             with self._jax.enable_x64(True):
                 feeds = {t.name: self._feed(t, leading) for t in self.manifest.feeds}
-                step = _step(self._function(), self.manifest)
+                step = _step(self._function(), self.manifest, self._whole)
                 whole = step if iterations is None else _loop(self._jax, step, iterations)
                 self._compiled[iterations] = self._lowered(whole, feeds)
         return self._compiled[iterations]
@@ -143,7 +143,7 @@ class Program:
         with self._jax.enable_x64(True):
             leading = () if self.manifest.iterations == 1 else (self.manifest.iterations,)
             feeds = {t.name: self._feed(t, leading) for t in self.manifest.feeds}
-            step = _step(self._function(), self.manifest)
+            step = _step(self._function(), self.manifest, self._whole)
             count = self._jax.ShapeDtypeStruct((), np.int32)
             return self._lowered(_last_of_loop(self._jax, step, fetches), feeds, count)
 
@@ -152,7 +152,7 @@ class Program:
         kept = {t.name: self._aval(t) for t in self.manifest.kept}
         given: dict[str, Any] = {"donate_argnums": 0} if self._donate else {}
         if len(self._placement.devices) > 1:  # the new state is where the next step finds it
-            given["out_shardings"] = self._placement.whole, None
+            given["out_shardings"] = self._new_state(), None
         lowered = self._jax.jit(whole, **given).lower(donated, kept, *arguments)
         stored = program_cache.compiled(self._jax, lowered, self._placement.devices, self._cache)
         executable, self.is_old, self.trouble = stored
@@ -170,8 +170,21 @@ class Program:
             artifact, self.attention = substitution.for_devices(artifact, table, highest, self._placement)
         return jax_compat.function(self._jax, artifact, pairs[0], pairs[1], self.device.platform)
 
+    def _new_state(self) -> dict[str, Any]:
+        """The shardings of what a step leaves on the devices: those of what it found."""
+        of = self._placement.of_state
+        donated = {t.name: of(t) for t in self.manifest.state if t.name in self.manifest.donated}
+        return {**donated, **{t.name: self._placement.whole for t in self.manifest.results if t.kind == "passed"}}
+
+    def _whole(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values of variables with parameters as a whole: the partitioner would rather divide activations."""
+        parts = [t for t in self.manifest.state if t.role == "parameter" and self._placement.divided(t) is not None]
+        gathered = (self._jax.lax.with_sharding_constraint(values[t.name], self._placement.whole) for t in parts)
+        return {**values, **dict(zip((t.name for t in parts), gathered))}
+
     def _aval(self, tensor: Tensor) -> Any:
-        return self._jax.ShapeDtypeStruct(tensor.shape, arrays.dtype_of(tensor.dtype), sharding=self._placement.whole)
+        dtype, placed = arrays.dtype_of(tensor.dtype), self._placement.of_state(tensor)
+        return self._jax.ShapeDtypeStruct(tensor.shape, dtype, sharding=placed)
 
     def _feed(self, tensor: Tensor, leading: Sequence[int]) -> Any:
         placed = self._placement.of_feed(tensor.shape, len(leading))
@@ -208,7 +221,7 @@ class Program:
             for tensor in self.manifest.state:
                 value = _fitted("variable", tensor, state[tensor.name], tensor.shape)
                 # a copy: what is donated must not be the caller's own memory
-                placed[tensor.name] = self._jax.device_put(value, self._placement.whole, may_alias=False)
+                placed[tensor.name] = self._jax.device_put(value, self._placement.of_state(tensor), may_alias=False)
             self._jax.block_until_ready(placed)  # from now on the caller may change the arrays
         with self._lock:
             self._donated = {name: value for name, value in placed.items() if name in self.manifest.donated}
@@ -248,14 +261,14 @@ def _require_names(what: str, given: Any) -> None:
             raise ConfigError("%s names %r, expected a str" % (what, name))
 
 
-def _step(function: Callable[..., Any], described: Manifest) -> Callable[..., Any]:
+def _step(function: Callable[..., Any], described: Manifest, whole: Callable[..., Any]) -> Callable[..., Any]:
     """The program as a function: donated state, kept state, feeds -> new state, fetches; all are dicts by name.
 
-    What is passed to other programs is part of the new state.
+    What is passed to other programs is part of the new state. `whole` is applied to the state first.
     """
 
     def step(donated: Any, kept: Any, feeds: Any) -> Any:
-        state = dict(kept, **donated)
+        state = whole(dict(kept, **donated))
         flat = [(feeds if t.kind == "feed" else state)[t.name] for t in described.arguments]
         results = list(zip(described.results, function(*flat)))
         new = {t.name: value for t, value in results if t.kind != "fetch" and (t.kind == "passed" or t.name in donated)}

@@ -49,6 +49,7 @@ EFFECTS = {
     "engine": (ledger.TAKEN, [(ledger.LEFT, "the run of 'x': why"), ledger.NO_UPDATE], "all: the run of 'x': why"),
     "own engine": (ledger.TAKEN, [(ledger.LEFT, "why")], "has taken no training step, the session ran all: why"),
     "devices": (ledger.TAKEN, [(ledger.LEFT, "why")], "has taken no training step, the session ran all: why"),
+    "shares": (ledger.SHARED, [ledger.TAKEN], "no training step ran on several devices"),
     "worker": (ledger.TAKEN, [], "was not needed"),
     "scale": (ledger.SCALED, [(ledger.UNSCALED, "by hand"), ledger.WITHOUT_FLOAT16], "has scaled no loss: by hand"),
     "step": (ledger.TAKEN, [(ledger.LEFT, "why")], "no training step of a session ran as one"),

@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from npu_shim.options import devices
+from npu_shim.options import devices, words
 from npu_shim.pjrt import placement
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError
@@ -21,6 +21,22 @@ def test_a_feed_is_split_where_its_first_dimension_is_a_multiple():
     assert [four.splits(shape) for shape in ([32, 5], [4], [6, 4], [], [0, 4], [2])] == [True, True] + [False] * 4
     assert not one.splits([32, 5])
     assert len(placement.of(seen(8), "all").devices) == 8
+
+
+def test_state_is_divided_by_its_longest_dimension_that_is_a_multiple_where_its_role_is_asked_for():
+    slot, weight, odd = (
+        Tensor("state", name, shape, "float32", role)
+        for name, shape, role in (
+            ("w/Adam", (30522, 1024, 8), "optimizer"), ("w", (4, 12), "parameter"), ("step", (6,), "optimizer")
+        )
+    )  # fmt: skip
+    by = {word: placement.of(seen(4), 4, word) for word in placement.SHARDED}
+    assert [by["off"].divided(each) for each in (slot, weight, odd)] == [None] * 3
+    assert [by["optimizer"].divided(each) for each in (slot, weight, odd)] == [1, None, None]
+    assert [by["all"].divided(each) for each in (slot, weight, odd)] == [1, 1, None]
+    assert by["optimizer"].bytes_of(slot) * 4 == slot.bytes
+    assert placement.of(seen(4), 1, "all").divided(slot) is None
+    assert sorted(placement.SHARDED) == sorted(words.SHARD_STATE.known)
 
 
 def test_more_devices_than_there_are_is_an_error():

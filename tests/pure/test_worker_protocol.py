@@ -97,7 +97,7 @@ class Here:
             return message, data, descriptors
 
         theirs.receive = received
-        served = serving._Served(theirs, message["exact"], message["devices"])
+        served = serving._Served(theirs, message)
         threading.Thread(target=served.serve, daemon=True).start()
         return Channel(ours)
 
@@ -110,7 +110,7 @@ def opened(monkeypatch):
     """Returns a function of a Here and of `exact` that opens a Worker on it."""
 
     def worker(here, exact=True):
-        monkeypatch.setattr(serving, "InProcess", lambda devices: here.device)
+        monkeypatch.setattr(serving, "InProcess", lambda *opening: here.device)
         monkeypatch.setattr(starting, "worker", lambda interpreter, devices: here)
         return remote.Worker("python", exact)
 

@@ -19,6 +19,7 @@ from npu_shim.engine.device.worker import remote
 from npu_shim.estimator import iterations
 from npu_shim.options import devices as option
 from npu_shim.options import engine as options
+from npu_shim.options.words import SHARD_STATE
 
 PYTHON = os.environ.get(options.JAX) or (sys.executable if options.has_jax() else None)
 pytestmark = [
@@ -27,13 +28,16 @@ pytestmark = [
     pytest.mark.usefixtures("patched", "own_graph"),
 ]
 ROWS = 8
+PARTS = ("off", "optimizer", "all")
+SHARES = ["each of the 4 has %d kB of the step's 4 kB of variables" % share for share in (3, 2)]
 LOWERED = {"precision_mode": "allow_mix_precision"}
 
 
 @pytest.fixture(autouse=True)
 def in_a_worker(monkeypatch):
     """The devices are a worker's, which makes as many CPUs as are asked for; JAX here may have begun with one."""
-    monkeypatch.setattr(engine, "open_device", lambda values: remote.Worker(PYTHON, devices=option.of(values)))
+    opened = lambda values: remote.Worker(PYTHON, None, option.of(values), SHARD_STATE.of(values))  # noqa: E731
+    monkeypatch.setattr(engine, "open_device", opened)
 
 
 def config(devices, **more):
@@ -85,12 +89,14 @@ def trained(devices, run, **more):
         return results, session.run(tf.global_variables()), device_of(session).where
 
 
-def assert_same(run, devices=4, rtol=1e-5, **more):
-    (losses, weights, _), (others, on_many, where) = (trained(count, run, **more) for count in (1, devices))
-    assert where.startswith("%d devices (cpu)" % devices)
+def assert_same(run, devices=4, rtol=1e-5, shared=("off",), **more):
+    losses, weights, _ = trained(1, run, **more)
     assert np.ptp(losses) > 0
-    np.testing.assert_allclose(others, losses, rtol=rtol)
-    sessions.assert_close(on_many, weights, rtol=rtol, atol=rtol * 0.01)
+    for shard_state in shared:
+        others, on_many, where = trained(devices, run, npu_shim_shard_state=shard_state, **more)
+        assert where.startswith("%d devices (cpu)" % devices)
+        np.testing.assert_allclose(others, losses, rtol=rtol)
+        sessions.assert_close(on_many, weights, rtol=rtol, atol=rtol * 0.01)
 
 
 def test_a_fed_step_has_the_numbers_of_one_device_and_takes_a_last_smaller_batch(caplog):
@@ -99,9 +105,9 @@ def test_a_fed_step_has_the_numbers_of_one_device_and_takes_a_last_smaller_batch
     fed = [dict(zip(feeds, batch(number, rows))) for number, rows in enumerate((ROWS, ROWS, ROWS, 3, ROWS))]
     logging.getLogger("npu_shim").propagate = True
     with caplog.at_level(logging.WARNING, "npu_shim"):
-        assert_same(lambda session: [session.run([loss, train], one)[0] for one in fed])
+        assert_same(lambda session: [session.run([loss, train], one)[0] for one in fed], shared=PARTS)
     assert "no feed of a step can be split over 4 devices ('ids:0' [3], " in caplog.text
-    assert caplog.text.count("devices: ") == 1
+    assert [line.partition("devices: ")[2] for line in caplog.messages if "of variables" in line] == SHARES
 
 
 @pytest.mark.nightly

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from dataclasses import replace
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -50,6 +51,7 @@ class Loading(NamedTuple):
         warning: why that folder did not serve, "" if it did.
         composites: why attention stays as the graph has it, each reason once.
         undivided: what each of several devices has as a whole, though it has dimensions, "" if there is nothing.
+        share: how much of the state each of several devices has, "" where it has all.
     """
 
     number: int
@@ -57,11 +59,12 @@ class Loading(NamedTuple):
     warning: str = ""
     composites: Sequence[str] = ()
     undivided: str = ""
+    share: str = ""
 
     def lines(self) -> list[str]:
         """What a user is told of it."""
         why = ["attention stays as the graph has it on this device: %s" % reason for reason in self.composites]
-        return [line for line in (self.warning, *why, self.undivided) if line]
+        return [line for line in (self.warning, *why, self.undivided, self.share) if line]
 
 
 class InProcess:
@@ -72,6 +75,7 @@ class InProcess:
 
     Args:
         devices: how many, or "all".
+        shard_state: which variables each of them has a part of, a key of `placement.SHARDED`.
 
     Attributes:
         platform: "cpu", "gpu", ...
@@ -82,15 +86,16 @@ class InProcess:
         ConfigError: its release cannot be used, its products are wrong, or it sees fewer devices.
     """
 
-    def __init__(self, devices: int | str = 1) -> None:
+    def __init__(self, devices: int | str = 1, shard_state: str = "off") -> None:
         self._jax = jax_compat.require()
         placement.provide(self._jax, devices)
-        self._placement = placement.of(self._jax, devices)
+        self._placement = placement.of(self._jax, devices, shard_state)
         products.require(self._jax, self._placement.devices[0])
         self.platform = self._placement.platform
         count = len(self._placement.devices)
         self.where = self.platform if count == 1 else "%d devices (%s)" % (count, self.platform)
         self._values: dict[str, Any] = {}
+        self._roles: dict[str, str] = {}  # of variables, as the first program has them: all must find them in one place
         self._programs: dict[int, Loaded] = {}
         self._lowered: dict[bytes, bytes] = {}  # graph -> its artifact, of the last that was lowered
         self._numbers = itertools.count()
@@ -111,6 +116,7 @@ class InProcess:
             RuntimeError: XLA cannot compile it.
         """
         artifact = self._lowered.pop(hlo) if manifest.kind == "stablehlo" else jax_compat.stablehlo(hlo)
+        manifest = self._in_place(manifest)
         program = Program(self._jax, manifest, artifact, self._placement, self.platform != "cpu", cache)
         replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
         kept = tuple(t.name for t in manifest.kept)
@@ -119,7 +125,8 @@ class InProcess:
         number, rows = next(self._numbers), rows_of(places, manifest.iterations)
         self._programs[number] = Loaded(call, places, rows, replaced, kept, passed)
         composites = tuple(sorted({said for said in program.attention.values() if said != KERNEL}))
-        return Loading(number, program.is_old, program.trouble, composites, undivided(manifest, self._placement))
+        told = undivided(manifest, self._placement), shares(manifest, self._placement)
+        return Loading(number, program.is_old, program.trouble, composites, *told)
 
     def lower(self, content: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Lowers a step's graph, which `load` takes then.
@@ -149,12 +156,26 @@ class InProcess:
             self._memory = np.zeros(size, np.uint8)
         return arrays.laid_out(self._memory, feeds, -self._memory.ctypes.data % arrays.ALIGNMENT)
 
+    def _in_place(self, manifest: Manifest) -> Manifest:
+        """The manifest with the roles by which its variables are placed."""
+
+        def placed(tensor: Tensor) -> Tensor:
+            is_state = tensor.kind == "state"
+            return replace(tensor, role=self._roles.setdefault(tensor.name, tensor.role)) if is_state else tensor
+
+        arguments, results = ([placed(tensor) for tensor in part] for part in (manifest.arguments, manifest.results))
+        return replace(manifest, arguments=tuple(arguments), results=tuple(results))
+
+    def _sharding(self, name: str, value: Any) -> Any:
+        role = self._roles.setdefault(name, "other")
+        return self._placement.of_state(Tensor("state", name, np.shape(value), value.dtype.name, role))
+
     def put(self, values: Mapping[str, Any]) -> None:
         """Copies values of variables: dict of name to array_like, which may be changed once this returns."""
         with self._jax.enable_x64(True):
             placed = {
-                name: self._jax.device_put(np.asarray(value), self._placement.whole, may_alias=False)
-                for name, value in values.items()
+                name: self._jax.device_put(value, self._sharding(name, value), may_alias=False)
+                for name, value in ((name, np.asarray(value)) for name, value in values.items())
             }
             self._jax.block_until_ready(placed)
         self._values.update(placed)
@@ -263,6 +284,15 @@ def undivided(manifest: Manifest, placed: placement.Placement) -> str:
             "feed batches of a multiple of %d" % (count, named or "all are scalars", count)
         )
     return "devices: these feeds do not divide by %d, and each device has them whole: %s" % (count, named)
+
+
+def shares(manifest: Manifest, placed: placement.Placement) -> str:
+    """Says how much of a program's variables each of several devices has, "" where it has all."""
+    if len(placed.devices) == 1 or placed.shard_state == "off":
+        return ""
+    share, whole = (sum(map(size, manifest.state)) for size in (placed.bytes_of, lambda tensor: tensor.bytes))
+    words = len(placed.devices), -(-share // 1000), -(-whole // 1000)
+    return "devices: each of the %d has %d kB of the step's %d kB of variables" % words
 
 
 def rows_of(places: dict[str, Any], iterations: int) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from npu_shim.engine.partition.cut import Place
 from npu_shim.engine.runtime.runs import Known
 from npu_shim.engine.step import PASSED
 from npu_shim.export.traced import Refused
+from npu_shim.options.reports import ledger
 from npu_shim.session import lines
 from npu_shim.session.interception import interceptors
 from npu_shim.xla import recent
@@ -149,6 +150,8 @@ class Programs:
         took = text % (time.perf_counter() - start)
         new = " for feeds of shapes %s" % ", ".join(str(list(shape)) for shape in shapes) if others and more else ""
         LOG.info("npu_shim: engine: %s%s; %s", _describe_step(step, request, self.device, part, steps), new, took)
+        if loading.share:
+            ledger.note(ledger.SHARED)
         for line in loading.lines():
             lines.once(line)
         return loading.number

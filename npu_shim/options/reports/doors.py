@@ -81,6 +81,10 @@ DOORS = {
     ),
     "own engine": Door("runs the training steps of sessions", ledger.SESSION, _engine),
     "devices": Door("divides the training steps of sessions among devices", ledger.SESSION, _engine),
+    "shares": Door(
+        "divides variables among devices", ledger.SESSION,
+        _needs(ledger.SHARED, "had no effect: no training step ran on several devices (--devices)"),
+    ),
     "worker": Door(
         "runs the engine's programs", ledger.SESSION, _needs(ledger.TAKEN, "was not needed: no step ran on the engine")
     ),
@@ -128,7 +132,7 @@ FLAGS_WITHOUT_DOOR = {VERBOSE: "shows what there is"}
 OPTIONS = {
     "precision_mode": "mode", "precision_mode_v2": "mode", "npu_shim_amp_level": "mode",
     "npu_shim_engine": "own engine", "npu_shim_recompute": "step", "npu_shim_attention": "step",
-    "npu_shim_xla": "clusters", "npu_shim_devices": "devices",
+    "npu_shim_xla": "clusters", "npu_shim_devices": "devices", "npu_shim_shard_state": "shares",
     "npu_shim_watch": "watch", "enable_dump": "dump", "enable_dump_debug": "dump", "profiling_mode": "profile",
     "iterations_per_loop": "repeat",
 }  # fmt: skip
@@ -157,6 +161,7 @@ ENVIRONMENT = {
     "NPU_SHIM_ENGINE": "engine", "NPU_SHIM_OPTIONS": "options", "NPU_SHIM_XLA": "clusters",
     "NPU_SHIM_RESTORE_CASTING": "restore", "NPU_SHIM_MASTER_WEIGHTS": "masters",
     "NPU_SHIM_RECOMPUTE": "step", "NPU_SHIM_ATTENTION": "step", "NPU_SHIM_DEVICES": "devices",
+    "NPU_SHIM_SHARD_STATE": "shares",
 }  # fmt: skip
 _OURS = "set by npu-shim itself"
 _FOLDER = "a folder or a file, which shows what it holds"
@@ -177,7 +182,7 @@ ENVIRONMENT_WITHOUT_DOOR = {
 # what is asked by a word that asks for nothing: sessions do that anyway
 NOTHING = {
     "engine": ("auto", "session"), "own engine": ("auto", "session"), "scale": ("auto", "off"), "step": ("auto",),
-    "devices": ("1",),
+    "devices": ("1",), "shares": ("off",),
     "clusters": ("auto", "off"),
     "repeat": ("1",), "masters": ("0",), "restore": ("0",),
 }  # fmt: skip

@@ -32,6 +32,7 @@ SCALED, UNSCALED, WITHOUT_FLOAT16 = "scaled", "unscaled", "mode without float16"
 # of a loss scale, as JSON: [[attempted, skipped, in a row at the smallest, first, last, scale or null], whose they are]
 STEPS = "steps"
 CLUSTERS, DUMPED, PROFILED, WATCHED, REPEATED = "clusters", "dumped", "profiled", "watched", "steps repeated"
+SHARED = "variables divided among devices"
 MASTERED = "float32 master made"
 CASTING = "saver that casts made"
 ASKED = "asked"  # by a config, enable or the environment, as JSON: [name, word, door]

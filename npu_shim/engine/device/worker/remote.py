@@ -35,6 +35,7 @@ class Worker:
         interpreter: path of a Python with JAX.
         exact: whether the state is kept after each step; None: where that is cheap, on CPUs.
         devices: how many run each program together, or "all".
+        shard_state: as of `InProcess`.
 
     Attributes:
         platform: "cpu", "gpu", ...
@@ -45,7 +46,9 @@ class Worker:
         ImportError: it has no JAX.
     """
 
-    def __init__(self, interpreter: str, exact: bool | None = None, devices: int | str = 1) -> None:
+    def __init__(
+        self, interpreter: str, exact: bool | None = None, devices: int | str = 1, shard_state: str = "off"
+    ) -> None:
         self._lock = threading.RLock()
         self._kept = DoubleBuffer()
         self._changed: set[str] = set()  # names of the variables whose newest value only the worker has
@@ -55,17 +58,18 @@ class Worker:
         self._exchange: tuple[int, Any] = (NO_BLOCK, None)  # the block for feeds and fetches of programs to come
         self._blocks = itertools.count()
         self._then: Callable[[Any], Any] | None = None  # what to do with the answer that is awaited
+        opening = {"exact": exact, "devices": devices, "shard_state": shard_state}
         try:
-            opened = self._connect(interpreter, exact, devices)
+            opened = self._connect(interpreter, opening)
         except starting.Gone:  # another session's, which has just ended
-            opened = self._connect(interpreter, exact, devices)
+            opened = self._connect(interpreter, opening)
         self.platform: str = opened["platform"]
         self.where = "%s, in a worker (%s)" % (opened["where"], interpreter)
 
-    def _connect(self, interpreter: str, exact: bool | None, devices: int | str) -> dict[str, Any]:
+    def _connect(self, interpreter: str, opening: Mapping[str, Any]) -> dict[str, Any]:
         """Connects to the worker; returns what it has opened."""
-        self.started = starting.worker(interpreter, devices)
-        self._channel = self.started.connect({"exact": exact, "devices": devices})
+        self.started = starting.worker(interpreter, opening["devices"])
+        self._channel = self.started.connect(opening)
         self._closing = weakref.finalize(self, _close, self.started, self._channel)
         self._closing.atexit = False  # a script may save its variables at exit
         self._then = dict
@@ -92,7 +96,7 @@ class Worker:
                 feeds, fetches = exchanged(exchange[1], manifest)
                 rows = rows_of(feeds, manifest.iterations)
                 self._programs[number] = rows, fetches, updated(manifest), exchange[0]
-                told = {name: answer[name] for name in ("cache_hit", "warning", "undivided")}
+                told = {name: answer[name] for name in ("cache_hit", "warning", "undivided", "share")}
                 return Loading(number, composites=tuple(answer["composites"]), **told)
 
             message = {"do": "load", "manifest": asdict(manifest), "cache": cache, "block": exchange[0]}

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def main(descriptor: int, by_main_thread: bool, devices: int | str) -> None:
         control.send(_answer(_about, devices))
         while True:
             message, _, (connection,) = control.receive()
-            served = _Served(Channel(socket.socket(fileno=connection)), message["exact"], message["devices"])
+            served = _Served(Channel(socket.socket(fileno=connection)), message)
             threading.Thread(target=served.serve, daemon=True).start()
     except Closed:
         os._exit(0)  # at once, whatever the threads do
@@ -79,8 +79,8 @@ def _answer(function: Any, *arguments: Any) -> Any:
 class _Served:
     """One connection: its programs and variables."""
 
-    def __init__(self, channel: Channel, exact: bool | None, devices: int | str) -> None:
-        self._channel, self._exact, self._devices = channel, exact, devices
+    def __init__(self, channel: Channel, opening: Mapping[str, Any]) -> None:
+        self._channel, self._exact, self._opening = channel, opening["exact"], opening
         self._kept = DoubleBuffer()
         self._changed: set[str] = set()  # names of the variables whose newest value is on the device only
         # number -> arrays of the feeds, of the fetches; what changes; the number of the block that the arrays are in
@@ -108,7 +108,7 @@ class _Served:
         return ways[message["do"]](message, data, blocks)
 
     def _open(self) -> Any:
-        self._device = InProcess(self._devices)
+        self._device = InProcess(self._opening["devices"], self._opening["shard_state"])
         if self._exact is None:
             self._exact = self._device.platform == "cpu"
         return {"platform": self._device.platform, "where": self._device.where}
