@@ -6,6 +6,7 @@ variables that it touches (residency.py).
 """
 
 import contextlib
+import functools
 import logging
 import threading
 from dataclasses import replace
@@ -20,6 +21,7 @@ from npu_shim.engine.device import programs
 from npu_shim.engine.device.worker import memory, remote, starting
 from npu_shim.engine.runtime import loops, requests
 from npu_shim.engine.runtime.access import UNKNOWN
+from npu_shim.engine.runtime.draws import Draws
 from npu_shim.engine.runtime.loading import Programs
 from npu_shim.engine.runtime.residency import Residency
 from npu_shim.engine.runtime.runs import Runs
@@ -29,6 +31,7 @@ from npu_shim.options import engine as options_of_engine
 from npu_shim.options.reports import ledger
 from npu_shim.pjrt import program_cache
 from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.session.interception import interceptors, session_options
 from npu_shim.xla import recent
 
@@ -90,6 +93,7 @@ class Engine:
         self._in_parts = threading.Lock()  # held for a step of several programs, which leave tensors on the device
         self._values = SessionValues(session)
         self.residency = Residency(self._values)
+        self._draws = Draws(session, self.residency.lock)
         values = self._options.values
         self._programs = Programs(session, program_cache.folder(values.get(program_cache.KEY)), recent.bound_of(values))
         self.runs = Runs(session, self._options, self._admit, self.release)
@@ -117,12 +121,14 @@ class Engine:
             self._off = "a run is not watched"
             LOG.info("npu_shim: engine: after %s, the session runs everything", what)
         self.release()
+        self._guarded(self._draws.release)
 
     def close(self):
         """Closes the device when the session closes."""
         self._off = self._off or "the session is closed"
         if self.device is not None:
             self.residency.drop()
+            self._draws.drop()
             self.device.close()
 
     def _run(self, once, arguments, operations=(), count=1):
@@ -136,13 +142,21 @@ class Engine:
                 self._run(once, (operations, feed_dict, _for_parts(options), None))
             return self._run(once, arguments)
         if step is None:
-            return self._in_session(UNKNOWN if known is None else known.access, once, *arguments)
+            access, nodes = (UNKNOWN, ()) if known is None else (known.access, request.nodes)
+            return self._in_session(access, once, nodes, *arguments)
         run = _Run(known, step, request, once, options, metadata)
         return self._run_parts(run, arguments) if len(step.parts) > 1 else self._run_steps(run, operations, count)
 
-    def _in_session(self, access, once, *arguments):
+    def _in_session(self, access, once, nodes, *arguments):
+        """Runs the session for what fetches or runs these nodes, by name; `arguments` are those of `once`."""
         with self._session_run(access):
-            return once(*arguments)
+            return self._counted(once, nodes, *arguments)
+
+    def _counted(self, once, nodes, fetches, feed_dict, *others):
+        """Runs the session, whose random ops go on behind the steps on the device."""
+        drawn = self._draws.of_run(nodes, feed_dict)
+        self._guarded(self._draws.catch_up, drawn)
+        return self._draws.counted(drawn, once, fetches, feed_dict, *others)
 
     @contextlib.contextmanager
     def _session_run(self, access):
@@ -161,7 +175,8 @@ class Engine:
         """Runs what is left of a step from program `number` on in the session; returns dict of tensor to value."""
         (asked, left), feeds = run.step.fallback(number, given, tensors, targets)
         access = replace(run.known.access, blocks=run.step.fallback_blocks(number))
-        return dict(zip(asked, self._in_session(access, run.once, [asked, left], feeds, run.options, metadata)[0]))
+        nodes, fetches = [*map(source_of, asked), *left], [asked, left]
+        return dict(zip(asked, self._in_session(access, run.once, nodes, fetches, feeds, run.options, metadata)[0]))
 
     def _admit(self, step):
         """Opens the device for a Step and finds its variables; see `Runs`."""
@@ -179,7 +194,8 @@ class Engine:
         if self.device is not None:
             return True
         try:
-            self.device = self.residency.device = self._programs.device = open_device(self._options.values)
+            self.device = open_device(self._options.values)
+            self.residency.device = self._programs.device = self._draws.device = self.device
         except (ImportError, ConfigError, starting.Gone) as reason:
             if options_of_engine.is_demanded(self._options.values):
                 text = "npu_shim: engine 'pjrt' is not available: %s" % reason
@@ -209,7 +225,7 @@ class Engine:
         in that step's middle that asks for it, and must not wait for its end.
         """
         if not self._in_parts.acquire(blocking=False):
-            return self._in_session(run.known.access, run.once, *arguments)
+            return self._in_session(run.known.access, run.once, run.request.nodes, *arguments)
         try:
             given = {**run.request.feeds, **self._host_run(run, run.step.feed, {})}
             values = dict(given)
@@ -271,7 +287,9 @@ class Engine:
         fetches = [list(part.fetches), list(part.targets)]
         feeds = {**run.request.feeds, **_of(values, part.feeds), **again}
         with self._session_run(part.access):
-            return dict(zip(part.fetches, interceptors.plain_run(self._session, fetches, feeds, run.options)[0]))
+            once = functools.partial(interceptors.plain_run, self._session)
+            nodes = [*map(source_of, part.fetches), *part.targets]
+            return dict(zip(part.fetches, self._counted(once, nodes, fetches, feeds, run.options)[0]))
 
     def _run_group(self, run, group, is_last, part=0):
         """Runs a program of steps; returns dict of fetch to value, None if the session must run them."""
@@ -304,6 +322,7 @@ class Engine:
             most = self._programs.most[number]
             for name, value in run.step.own.items():  # first: these are never newer than a value of the session
                 self.residency.own(name, value)
+            self._draws.to_device(run.step.draws)
             if not self.residency.to_device(run.step.handles, written):
                 return None
             for first in range(0, len(steps), most):
@@ -339,9 +358,11 @@ class Engine:
                 if behind:
                     self.residency.roll_back()
                 self.residency.release()
+                self._draws.release()
                 which = "%d steps before the last completed one" % behind if behind else "the last completed step"
                 state = "the session has the state of %s and runs on without the engine" % which
             except Exception as lost:
+                self._draws.drop()
                 self.residency.drop()  # so that the session can restore a checkpoint
                 state = "the values on the device are lost (%s): restore a checkpoint" % lost
         text = "npu_shim: engine: %s failed on %s: %s; %s" % (what, self.device.where, error, state)

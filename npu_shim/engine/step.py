@@ -138,6 +138,7 @@ class Step:
         parts: the programs, each with the session's part behind it.
         handles: name of a variable of the programs -> name of its node in the session's graph.
         own: name -> initial value of the programs' variables that the session does not have.
+        draws: name of the state of random ops -> (these as `step.packing.draws` gives them, its initial value).
         nodes: name -> nodes.Node, for all nodes that the run needs.
         waiting: for each program tensor -> value of the constants that wait for the session's parts in front of it.
         blocking: names of the nodes that may wait for what happens outside of the run.
@@ -150,6 +151,7 @@ class Step:
     parts: Tuple[Part, ...]
     handles: Mapping[str, str]
     own: Dict[str, Any]
+    draws: Mapping[str, Any]
     nodes: Mapping[str, Any]
     waiting: Tuple[Mapping[str, Any], ...]
     blocking: FrozenSet[str]
@@ -302,7 +304,9 @@ def make(source, request, nodes, taken, options, steps=()):
     )  # fmt: skip
     state = [program for part in parts for program in part.prepared.state]
     own = {variable.name: random_ops.initial_state() for variable in state if variable.name == random_ops.STATE}
-    own.update((variable.name, variable.value) for variable in state if variable.name.startswith(counters.STATE))
+    first = {variable.name: variable.value for variable in state if variable.name.startswith(counters.STATE)}
+    drawing = {counters.state_name(part.prepared.draws): part.prepared.draws for part in parts}
+    draws = {name: (drawing[name], value) for name, value in first.items()}
     handles = {
         writers.variable_name(node): node.name
         for part in parts for node in part.prepared.graph_def.node if node.op == "VarHandleOp"
@@ -312,7 +316,9 @@ def make(source, request, nodes, taken, options, steps=()):
     feed = _host_run(fed, cut.feeding, (), taken, nodes)
     handles = {name: node for name, node in handles.items() if name not in own}
     waiting = tuple(_constants(source.graph, names) for names in cut.waiting)
-    return Step(cut, feed, parts, handles, own, nodes, waiting, facts.blocking(nodes, taken), source.graph, earlier)
+    return Step(
+        cut, feed, parts, handles, own, draws, nodes, waiting, facts.blocking(nodes, taken), source.graph, earlier
+    )
 
 
 def _programs(source, request, cut, wanted, names, user, options):

@@ -5,16 +5,19 @@ Steps with the same random ops share it, as they share the ops' counters in a se
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import operator
 import os
-from typing import Any, Iterable
+from typing import Any, Iterable, Sequence
 
 import numpy as np
 
 STATE = "npu_shim/random_counters/"  # int64 [ops, 3]: for each op its two seeds, and how many blocks it has used
 BOUNDS = "npu_shim/bounds_hold"  # a fetch, bool: whether buffers of loops had room for what they kept
 LEAST = -(2**63)
+BLOCKS = 256  # that an op reserves for each number, however many it needs
 
 
 def state_name(draws: Iterable[Any]) -> str:
@@ -31,6 +34,21 @@ def initial_state(draws: Iterable[Any]) -> Any:
     """
     rows = [[*(seeds if any(seeds) else _drawn()), 0] for _, _, *seeds in draws]
     return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def blocks_of(op: str, shape: Sequence[int]) -> int:
+    """Returns how many blocks a run of a random op uses.
+
+    Args:
+        op: of `packing.DRAWING`.
+        shape: of what it gives.
+    """
+    if op == "RandomShuffle":  # one number for each row but the last, without a reserve
+        return -(-(shape[0] - 1) // 4) if len(shape) and shape[0] > 1 else 0
+    if op == "Multinomial":
+        rows, samples = shape
+        return -(-samples // 4) * 4 * 2 * rows * BLOCKS  # doubles take two numbers
+    return functools.reduce(operator.mul, map(int, shape), 1) * BLOCKS
 
 
 def _drawn() -> tuple[int, int]:

@@ -201,6 +201,7 @@ class Prepared:
         provenance: of the other nodes of graph_def, by name.
         modules: the module that graph_def was written from, until the first `for_shapes` takes it.
         packed: the step before it got resource variables, as `step.packing` writes it; b"" if nobody asks for that.
+        draws: the random ops of `packed` that have a state, as `step.packing.draws` gives them.
     """
 
     graph_def: Any
@@ -214,6 +215,7 @@ class Prepared:
     provenance: Mapping[str, Provenance]
     modules: list[Module] = field(default_factory=list, repr=False, compare=False)
     packed: bytes = field(default=b"", repr=False, compare=False)
+    draws: tuple[Any, ...] = ()
 
     def on(self, platform: str) -> Prepared:
         """The same as a program for another platform, as JAX names it: "cpu", "gpu"."""
@@ -252,7 +254,6 @@ class Prepared:
         given = tuple(feeds.values())
         told = (self.plan, context.recomputation, context.fused, self.places, context.unsized, provenance)
         return StepFunction(given, self.fetches, state, trace, graph_def, *told)
-
 
     def _module(self) -> Module:
         """The module of graph_def, whose results are the places and what advances the state of random ops."""
@@ -342,28 +343,30 @@ def lowered(
     """
     own = frozenset(node.name for node in graph_def.node)
     module = pipeline.module_of(pruning.without_places(graph_def), pipeline.results_of(map(_name, wanted)))
-    packed, drawn = _packed(module, feeds)
+    packed, draws = _packed(module, feeds)
     graph_def = pipeline.run(pipeline.RESOURCES, module, pipeline.Context(), manner.watching)
     places, written = module.results(), {handle.name for handle in writes.written(module.graph)}
     module.graph.results = {n: module.graph.value(text) for n, text in _results(places, graph_def).items()}
     with tf_internals.eager_mode():
-        state = (*_state(graph_def, written, values, source), *drawn)
+        state = (*_state(graph_def, written, values, source), *_counters(draws))
     provenance = module.provenance(own)
-    return Prepared(graph_def, wanted, places, feeds, state, plan, manner, own, provenance, [module], packed)
+    return Prepared(graph_def, wanted, places, feeds, state, plan, manner, own, provenance, [module], packed, draws)
 
 
 def _packed(module, feeds):
-    """(A step's module as bytes, the state of its random ops), (b"", ()) where today's way is wanted."""
+    """(A step's module as bytes, its random ops that have a state), (b"", ()) where today's way is wanted."""
     if not switch.is_on():
         return b"", ()
     host_reports.eliminate(module)
-    drawing = packing.draws(module)
-    content = packing.packed(module, {name: feed.name for name, feed in feeds.items()})
-    if not drawing:
-        return content, ()
-    with tf_internals.eager_mode():
-        variable = v2.Variable(counters.initial_state(drawing), trainable=False)
-    return content, (StateVariable(counters.state_name(drawing), variable, True),)
+    return packing.packed(module, {name: feed.name for name, feed in feeds.items()}), tuple(packing.draws(module))
+
+
+def _counters(draws):
+    """The state of random ops."""
+    if not draws:
+        return ()
+    variable = v2.Variable(counters.initial_state(draws), trainable=False)
+    return (StateVariable(counters.state_name(draws), variable, True),)
 
 
 def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], watching: Watching) -> Any:

@@ -1,6 +1,7 @@
 """Sessions whose steps are interpreted (`npu_shim.step`), on every TensorFlow: 1.15 has no other way to the engine."""
 
 import logging
+import os
 
 import numpy as np
 import pytest
@@ -44,4 +45,54 @@ def test_interpreted_steps_draw_what_the_session_draws(monkeypatch, caplog):
     assert actual[1] == wanted[1] == 6
     sessions.assert_close(actual[2], wanted[2], rtol=1e-5, atol=1e-6)
     assert programs_of(actual[3]) == 2  # a step and a loop of steps: lengths need none of their own
+    assert "converted by TensorFlow" not in caplog.text
+
+
+def drawing_network():
+    """(placeholder, losses, steps): dropout of batches of any size, noise, samples and a shuffle, with seeds."""
+    tf.set_random_seed(5)
+    x = tf.placeholder(tf.float32, [None, 6], "x")
+    hidden = tf.layers.dense(x, 8, tf.tanh, kernel_initializer=tf.constant_initializer(0.1))
+    hidden = tf.nn.dropout(hidden, rate=0.3)
+    noise = tf.random_normal([4, 8], seed=2)
+    picked = tf.random.categorical(tf.zeros([3, 8]), 2, seed=4)
+    rows = tf.gather(tf.random_shuffle(tf.reshape(tf.range(5.0), [5, 1]), seed=9), picked[:, 0] % 5)
+    first = tf.reduce_mean(tf.square(hidden - tf.reduce_mean(noise, 0))) + 0.01 * tf.reduce_sum(rows)
+    w = tf.get_variable("w", initializer=np.linspace(-1, 1, 8).astype(np.float32))
+    second = tf.reduce_mean(tf.square(tf.matmul(noise, w[:, None])))
+    optimizer = tf.train.AdamOptimizer(0.02)
+    return x, [first, second], [optimizer.minimize(loss) for loss in (first, second)]
+
+
+def test_one_counter_for_each_random_op_in_session_and_steps(monkeypatch, caplog, tmp_path):
+    """Steps that share a random op, steps and evaluations that the session runs, and a checkpoint in the middle."""
+    monkeypatch.setenv("NPU_SHIM_STEP", "jax")
+    x, losses, (train, other) = drawing_network()
+    saver, rng = tf.train.Saver(), np.random.RandomState(0)
+    data = rng.randn(20, 3, 6)
+
+    def trained(kind):
+        seen, path = [], os.path.join(str(tmp_path), kind)
+        session = sessions.opened(kind)
+        for number, batch in enumerate(data):
+            options = tf.RunOptions(timeout_in_ms=100000) if number in (0, 7) else None  # the session's as a whole
+            seen.append(session.run([losses[0], train], {x: batch}, options)[0])
+            if number % 3 == 2:
+                seen.append(session.run([losses[1], other])[0])
+            if number in (3, 4, 12):
+                seen += session.run(losses, {x: batch})
+            if number == 9:
+                saver.save(session, path)
+                session.close()
+                session = sessions.opened(kind)
+                saver.restore(session, path)
+        with session:
+            return seen, session.run(tf.trainable_variables()), session
+
+    wanted, plain, _ = trained("session")
+    with caplog.at_level(logging.INFO, "npu_shim"):
+        actual, variables, session = trained("pjrt")
+    np.testing.assert_allclose(actual, wanted, rtol=1e-6)
+    sessions.assert_close(variables, plain, rtol=1e-5, atol=1e-6)
+    assert programs_of(session) == 2  # both steps
     assert "converted by TensorFlow" not in caplog.text

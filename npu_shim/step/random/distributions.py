@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.counters import BLOCKS
 from npu_shim.step.random.philox import SHIFT, Generator, blocks
 
-RESERVED = 256  # blocks for an element
 SMALLEST = 1e-7  # of the uniform number in a Box-Muller transform
 CUTOFF = 2.0  # of a truncated normal, in standard deviations
 # blocks that are looked at for a group of a truncated normal: too few of them are accepted in 1e-14 of all groups
@@ -96,7 +96,7 @@ def truncated_normal(generator: Generator, shape: Sequence[int], dtype: Any) -> 
     """Standard normal numbers of less than two in size: of each group the first that are."""
     count, group = math.prod(shape), _per_block(dtype)
     groups = -(-count // group)
-    first = jnp.arange(groups, dtype=np.uint64) * np.uint64(RESERVED * group // 4)
+    first = jnp.arange(groups, dtype=np.uint64) * np.uint64(BLOCKS * group // 4)
     numbers = first[:, None] + np.arange(TRIED[group], dtype=np.uint64)
     inner = dtype if dtype == np.float64 else np.dtype(np.float32)
     tried = _normal(blocks(generator, numbers), inner).reshape(groups, -1)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import guards
+from npu_shim.step.counters import blocks_of
 from npu_shim.step.graph import Node
 from npu_shim.step.packing import DRAWING
 from npu_shim.step.random import distributions
@@ -43,9 +44,9 @@ def closed(run: Any) -> None:
         run.cells[run.counters] = jnp.asarray(run.cells[run.counters]).at[:, 2].set(jnp.stack(used))
 
 
-def _reserved(scope: Any, node: Node, used: int) -> Generator:
-    """The generator of a stateful op for one run, which uses so many blocks."""
-    run = scope.run
+def _reserved(scope: Any, node: Node, shape: Sequence[int]) -> Generator:
+    """The generator of a stateful op for one run, which gives a tensor of this shape."""
+    run, used = scope.run, blocks_of(node.op, shape)
     number = run.draws.get((run.name_of(scope.schedule.graph), node.name))
     if number is None or run.counters not in run.cells:
         raise Unsupported("the step has no state for what it draws")
@@ -70,7 +71,7 @@ def _shape(scope: Any, inputs: Sequence[Any]) -> tuple[int, ...]:
 def _filled(draw: Callable[[Generator, Sequence[int], Any], Any]) -> Effect:
     def filled(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
         shape = _shape(scope, inputs)
-        generator = _reserved(scope, node, math.prod(shape) * distributions.RESERVED)
+        generator = _reserved(scope, node, shape)
         return draw(generator, shape, node.attrs["dtype"])
 
     return Effect(filled)
@@ -80,7 +81,7 @@ def uniform_int(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     """RandomUniformInt."""
     shape = _shape(scope, inputs)
     low, high = (scope.value(raw) for raw in inputs[1:])
-    generator = _reserved(scope, node, math.prod(shape) * distributions.RESERVED)
+    generator = _reserved(scope, node, shape)
     return distributions.uniform_int(generator, shape, low, high)
 
 
@@ -90,8 +91,7 @@ def multinomial(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     if not is_known(samples):
         raise Unknown(1)
     count = whole(samples)
-    reserved = -(-count // 4) * 4 * 2 * logits.shape[0]  # doubles take two numbers
-    generator = _reserved(scope, node, reserved * distributions.RESERVED)
+    generator = _reserved(scope, node, (logits.shape[0], count))
     return distributions.multinomial(generator, logits, count, node.attrs["output_dtype"])
 
 
@@ -101,7 +101,7 @@ def shuffle(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     if np.ndim(value) == 0 or value.shape[0] <= 1:
         return value
     size = value.shape[0]
-    generator = _reserved(scope, node, -(-(size - 1) // 4))
+    generator = _reserved(scope, node, value.shape)
     return jnp.take(jnp.asarray(value), distributions.permutation(generator, size), 0, mode="clip")
 
 

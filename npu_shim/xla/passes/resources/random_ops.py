@@ -74,6 +74,8 @@ def to_stateless(module: Module, context: Any = None) -> None:
 
     It then has a variable STATE (int64 [2]) and an op named ADVANCE that adds 1 to the step.
     """
+    if not hasattr(tf.raw_ops, STATELESS["RandomUniform"]):  # TensorFlow 1.15, which converts no step
+        return
     graph, looped = module.graph, frames(module.graph)
     _warn_of_seeds(module, looped)
     _warn_of_own_seeds(module)

@@ -313,9 +313,7 @@ class View:
     def _argument(self, value: Value, constant: np.ndarray | None) -> _Argument:
         counts = self._counts(value)
         falls = counts and open_counts.falls(value, self)
-        return _Argument(
-            self.static_shape(value), constant, self._is_open(value), self._variable(value), counts, falls
-        )
+        return _Argument(self.static_shape(value), constant, self._is_open(value), self._variable(value), counts, falls)
 
     def _counts(self, value: Value) -> bool:
         tensors = self._outputs(value.node) if self.has_open or self.counts else ()

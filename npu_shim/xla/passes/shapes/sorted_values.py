@@ -105,8 +105,6 @@ def _gathered(shape: tf.TensorShape) -> Callable[[Any, Any], None]:
         count = tf.shape(sorted_ones)[-1] if size is None else tf.constant(size)
         every = tf.cast(tf.range(count), places.dtype)
         places = tf.raw_ops.GatherV2(params=every, indices=places, axis=tf.constant(0), name="places")
-        tf.raw_ops.GatherV2(
-            params=sorted_ones, indices=places, axis=tf.constant(axis), batch_dims=axis, name="values"
-        )
+        tf.raw_ops.GatherV2(params=sorted_ones, indices=places, axis=tf.constant(axis), batch_dims=axis, name="values")
 
     return build

@@ -44,9 +44,7 @@ def pool_with_places(site: Site) -> Any:
     _, height, width, channels = image.shape.as_list()
     if None in (height, width, channels):
         raise site.refused("its input has shape %s, expected height, width and channels" % image.shape)
-    window, strides = (
-        [int(size_of_axis) for size_of_axis in site.attr(name)][1:3] for name in ("ksize", "strides")
-    )
+    window, strides = ([int(size_of_axis) for size_of_axis in site.attr(name)][1:3] for name in ("ksize", "strides"))
     padding = site.attr("padding").decode()
     largest = tf.nn.max_pool2d(image, window, strides, padding)
     counts = largest.shape.as_list()[1:3]
