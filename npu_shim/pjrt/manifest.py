@@ -23,6 +23,7 @@ from npu_shim.rewriter.errors import ConfigError
 FORMAT = 2
 FILE = "manifest.json"
 STATE = "state.npz"
+HOLDS = "npu_shim/bounds_hold"  # a fetch, bool: that a step kept to its bounds; of a loop, that all its steps did
 PROGRAMS = {"stablehlo": "program.stablehlo", "hlo": "program.hlo.pb"}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from npu_shim.pjrt import arrays, jax_compat, manifest, products, program_cache
 from npu_shim.pjrt.interrupts import uninterrupted
-from npu_shim.pjrt.manifest import Manifest, Tensor
+from npu_shim.pjrt.manifest import HOLDS, Manifest, Tensor
 from npu_shim.pjrt.placement import Placement
 from npu_shim.rewriter.errors import ConfigError, nearest
 
@@ -137,7 +137,7 @@ class Program:
         """Returns a compiled jax program of up to `manifest.iterations` steps.
 
         It takes donated state, kept state, feeds as `manifest.taken` describes them, and how many steps to run (int32,
-        1 or more), and returns the new state and the fetches of the last step.
+        1 or more), and returns the new state and the fetches of the last step; of `HOLDS` whether all steps have it.
         """
         fetches = [t for t in self.manifest.results if t.kind == "fetch"]
         with self._jax.enable_x64(True):
@@ -287,22 +287,26 @@ def _loop(jax: Any, step: Callable[..., Any], iterations: int) -> Callable[..., 
 def _last_of_loop(jax: Any, step: Callable[..., Any], fetches: Sequence[Tensor]) -> Callable[..., Any]:
     def loop(donated: Any, kept: Any, feeds: Any, count: Any) -> Any:
         def body(carried: Any) -> Any:
-            number, state, _ = carried
+            number, state, before = carried
             now = {name: jax.lax.dynamic_index_in_dim(stack, number, keepdims=False) for name, stack in feeds.items()}
-            return (number + 1, *step(state, kept, now))
+            state, fetched = step(state, kept, now)
+            return number + 1, state, held_by_all(before, fetched)
 
-        start = {t.name: jax.numpy.zeros(t.shape, arrays.dtype_of(t.dtype)) for t in fetches}
+        start = {t.name: jax.numpy.full(t.shape, t.name == HOLDS, arrays.dtype_of(t.dtype)) for t in fetches}
         carried = np.int32(0), donated, start
         return jax.lax.while_loop(lambda state: state[0] < count, body, carried)[1:]
 
     return loop
 
 
+def held_by_all(before: Mapping[str, Any], fetched: dict[str, Any]) -> dict[str, Any]:
+    """What a step fetches, with `HOLDS` false where it was false in a step before it."""
+    return {**fetched, HOLDS: fetched[HOLDS] & before[HOLDS]} if HOLDS in fetched and HOLDS in before else fetched
+
+
 def _fitted(what: str, tensor: Tensor, value: Any, shape: Sequence[int]) -> Any:
     """Returns `value` in the tensor's dtype and shape, see `arrays.as_dtype`."""
     array = arrays.as_dtype("%s '%s'" % (what, tensor.name), value, arrays.dtype_of(tensor.dtype))
     if tuple(array.shape) != tuple(shape):
-        raise ConfigError(
-            "%s '%s' has shape %s, expected %s" % (what, tensor.name, tuple(array.shape), tuple(shape))
-        )
+        raise ConfigError("%s '%s' has shape %s, expected %s" % (what, tensor.name, tuple(array.shape), tuple(shape)))
     return array

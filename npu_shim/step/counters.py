@@ -14,8 +14,10 @@ from typing import Any, Iterable, Sequence
 
 import numpy as np
 
+from npu_shim.pjrt import manifest
+
 STATE = "npu_shim/random_counters/"  # int64 [ops, 3]: for each op its two seeds, and how many blocks it has used
-BOUNDS = "npu_shim/bounds_hold"  # a fetch, bool: whether buffers of loops had room for what they kept
+BOUNDS = manifest.HOLDS  # whether buffers of loops had room for what they kept
 LEAST = -(2**63)
 BLOCKS = 256  # that an op reserves for each number, however many it needs
 

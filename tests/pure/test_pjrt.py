@@ -13,6 +13,7 @@ import pytest
 
 from npu_shim import pjrt
 from npu_shim.pjrt import arrays, jax_compat, manifest
+from npu_shim.pjrt import program as program_module
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError
 
@@ -123,6 +124,24 @@ def test_iterations_are_a_number_of_steps(folder, count):
     """Regression: the shapes of the feeds were said to be wrong."""
     with pytest.raises(ConfigError, match=r"iterations is .* expected None or a whole number, 1 or more"):
         pjrt.load(folder, device="cpu").run(feeds(), iterations=count)
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_bound_that_any_step_of_a_loop_has_passed_is_told(slow, monkeypatch):
+    """The engine's loops fetch of their last step only."""
+    from npu_shim.engine.device import programs
+
+    fetches = [Tensor("fetch", "loss:0", (), "float32"), Tensor("fetch", manifest.HOLDS, (), "bool")]
+    feed = Tensor("feed", "x:0", (), "float32")
+    lowered = jax.export.export(jax.jit(lambda x: (x, x < 3)))(jax.ShapeDtypeStruct((), np.float32))
+    monkeypatch.setattr(program_module.Program, "has_slow_loops", slow)
+    device = programs.InProcess()
+    device._lowered = {b"graph": lowered.mlir_module_serialized}
+    described = Manifest((feed,), tuple(fetches), iterations=3)
+    number = device.load(described, b"graph").number
+    for values in ([1, 2, 1], [5, 1, 2], [1, 5, 2], [1, 2, 5]):
+        fetched = device.run(number, *({"x:0": np.float32(value)} for value in values))
+        assert (fetched["loss:0"], fetched[manifest.HOLDS]) == (values[-1], max(values) < 3)
 
 
 def test_ten_steps_of_convolutions_equal_single_steps_bit_for_bit(tmp_path):

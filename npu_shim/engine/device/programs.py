@@ -17,7 +17,7 @@ from npu_shim.pjrt import arrays, jax_compat, placement, products
 from npu_shim.pjrt.attention.spec import KERNEL
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest, Tensor
-from npu_shim.pjrt.program import Program
+from npu_shim.pjrt.program import Program, held_by_all
 from npu_shim.step import switch
 from npu_shim.step.counters import BOUNDS
 
@@ -264,8 +264,11 @@ def _steps_of(program: Program) -> Callable[..., Any]:
     one = program.compile()
 
     def call(state: Any, kept: Any, places: Any, count: int) -> Any:
+        fetched: dict[str, Any] = {}
         for number in range(count):
+            before = fetched
             state, fetched = one(state, kept, {name: place[number] for name, place in places.items()})
+            fetched = held_by_all(before, fetched)
         return state, fetched
 
     return call
