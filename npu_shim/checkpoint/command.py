@@ -43,23 +43,16 @@ def define() -> flags.FlagValues:
     flags.DEFINE_enum("profile", None, sorted(PROFILES), "whose optimizer names the result has", flag_values=own)
     text("beta_prefix", None, "the scope of the beta powers, for example cond_2/", flag_values=own)
     flags.DEFINE_float("init_loss_scale", None, "the loss scale where the source has none", flag_values=own)
-    flags.DEFINE_enum(
-        "master_copies",
-        "auto",
-        ["auto", "take", "keep", "create"],
-        "OpenSeq2Seq's FP32-master-copy/ tensors",
-        flag_values=own,
-    )
-    flags.DEFINE_enum(
-        "on_overflow", "error", ["error", "inf", "clamp"], "finite values beyond the new dtype", flag_values=own
-    )
+    flags.DEFINE_enum("master_copies", "auto", ["auto", "take", "keep", "create"],
+                      "OpenSeq2Seq's FP32-master-copy/ tensors", flag_values=own)
+    flags.DEFINE_enum("on_overflow", "error", ["error", "inf", "clamp"], "finite values beyond the new dtype",
+                      flag_values=own)
     yes("dry_run", False, "print the plan and the range report, write nothing", flag_values=own)
     yes("diff", False, "compare two checkpoints", flag_values=own)
     yes("overwrite", False, "replace a target that exists", flag_values=own)
     yes("verify", True, "read everything again before the target appears", flag_values=own)
-    flags.DEFINE_enum(
-        "update_state", "no", ["no", "append", "replace"], "the `checkpoint` file beside the target", flag_values=own
-    )
+    flags.DEFINE_enum("update_state", "no", ["no", "append", "replace"], "the `checkpoint` file beside the target",
+                      flag_values=own)
     text("report_json", None, "write plan and range report to this file, '-' for standard output", flag_values=own)
     yes("help", False, "show this help", flag_values=own)
     return own
@@ -108,14 +101,8 @@ def _migrate(paths, own):
     else:
         keywords = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
         migration = migrate.migrate_checkpoint(
-            paths[0],
-            paths[1],
-            on_overflow=own.on_overflow,
-            overwrite=own.overwrite,
-            verify=own.verify,
-            update_state=own.update_state,
-            progress=True,
-            **keywords,
+            paths[0], paths[1], on_overflow=own.on_overflow, overwrite=own.overwrite, verify=own.verify,
+            update_state=own.update_state, progress=True, **keywords
         )
     if own.report_json:
         _write_json(own.report_json, migration)
@@ -161,13 +148,7 @@ def report(migration: Any) -> str:
 
 def _range_text(lost):
     return "%d values: %d overflow (largest %g), %d flushed to zero, %d subnormal, %d non-finite, worst error %.3g" % (
-        lost.count,
-        lost.overflow,
-        lost.largest,
-        lost.flushed,
-        lost.subnormal,
-        lost.non_finite,
-        lost.relative_error,
+        lost.count, lost.overflow, lost.largest, lost.flushed, lost.subnormal, lost.non_finite, lost.relative_error
     )
 
 
@@ -212,19 +193,10 @@ def _options(own):
     if wrong:
         raise ConfigError(*("rename: '%s' has no '=>'" % rule for rule in wrong))
     return Options(
-        to=own.to,
-        include=tuple(own.include),
-        exclude=tuple(own.exclude),
-        drop=tuple(own.drop),
-        drop_optimizer=own.drop_optimizer,
-        names=names,
-        rename=tuple(tuple(r.split("=>", 1)) for r in own.rename),
-        strip_prefix=own.strip_prefix,
-        add_prefix=own.add_prefix,
-        profile=own.profile,
-        beta_prefix=own.beta_prefix,
-        init_loss_scale=own.init_loss_scale,
-        master_copies=own.master_copies,
+        to=own.to, include=tuple(own.include), exclude=tuple(own.exclude), drop=tuple(own.drop),
+        drop_optimizer=own.drop_optimizer, names=names, rename=tuple(tuple(r.split("=>", 1)) for r in own.rename),
+        strip_prefix=own.strip_prefix, add_prefix=own.add_prefix, profile=own.profile, beta_prefix=own.beta_prefix,
+        init_loss_scale=own.init_loss_scale, master_copies=own.master_copies,
     )
 
 

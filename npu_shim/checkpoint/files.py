@@ -107,11 +107,8 @@ class Reader:
 
     def _restored(self, name, dtype, part=""):
         with tf.Graph().as_default(), _session() as session:
-            (value,) = session.run(
-                tf.raw_ops.RestoreV2(
-                    prefix=self.prefix, tensor_names=[name], shape_and_slices=[part], dtypes=[tf.as_dtype(dtype)]
-                )
-            )
+            (value,) = session.run(tf.raw_ops.RestoreV2(
+                prefix=self.prefix, tensor_names=[name], shape_and_slices=[part], dtypes=[tf.as_dtype(dtype)]))
         return value
 
 
@@ -175,11 +172,8 @@ class Writer:
         """Joins the parts to one checkpoint at `self.prefix`, still in the working folder, and syncs it to disk."""
         self._flush()
         with tf.Graph().as_default(), _session() as session:
-            session.run(
-                tf.raw_ops.MergeV2Checkpoints(
-                    checkpoint_prefixes=self._shards, destination_prefix=self.prefix, delete_old_dirs=True
-                )
-            )
+            session.run(tf.raw_ops.MergeV2Checkpoints(
+                checkpoint_prefixes=self._shards, destination_prefix=self.prefix, delete_old_dirs=True))
         for path in _files(self.prefix):
             sync(path)
 
@@ -197,7 +191,7 @@ class Writer:
         old = [*reversed(_files(self.target)), *glob.glob(glob.escape(self.target) + ".manifest.json")]
         moves = [(path, os.path.join(self.folder, OLD, os.path.basename(path))) for path in old]
         data = sorted(glob.glob(glob.escape(self.prefix) + ".data-*"))
-        moves += [(path, self.target + path[len(self.prefix) :]) for path in data]
+        moves += [(path, self.target + path[len(self.prefix):]) for path in data]
         moves += [(written, self.target + ".manifest.json"), (self.prefix + ".index", self.target + ".index")]
         done = []
         try:
@@ -229,9 +223,8 @@ class Writer:
                 names.append(name)
                 specs.append(spec)
                 tensors.append(tf.bitcast(fed, tf.bfloat16) if dtype == "bfloat16" else fed)
-            session.run(
-                tf.raw_ops.SaveV2(prefix=shard, tensor_names=names, shape_and_slices=specs, tensors=tensors), feeds
-            )
+            session.run(tf.raw_ops.SaveV2(
+                prefix=shard, tensor_names=names, shape_and_slices=specs, tensors=tensors), feeds)
         self._shards.append(shard)
         self._group, self._bytes = [], 0
 

@@ -85,15 +85,15 @@ def _block(table, offset, size):
     """Yields the entries of one block: each key shares its beginning with the key before it."""
     if table[offset + size] != 0:
         raise OSError("npu_shim: the checkpoint's index is compressed, which TensorFlow does not write")
-    block = table[offset : offset + size]
+    block = table[offset:offset + size]
     end = size - 4 - 4 * struct.unpack("<I", block[-4:])[0]  # the restart points and their number come last
     key, at = b"", 0
     while at < end:
         shared, at = _varint(block, at)
         own, at = _varint(block, at)
         length, at = _varint(block, at)
-        key = key[:shared] + block[at : at + own]
-        yield key, block[at + own : at + own + length]
+        key = key[:shared] + block[at:at + own]
+        yield key, block[at + own:at + own + length]
         at += own + length
 
 

@@ -197,16 +197,8 @@ def _inside(own, outer):
 
 
 def _get(
-    keep_float32_statistics,
-    getter,
-    name,
-    shape=None,
-    dtype=None,
-    initializer=None,
-    regularizer=None,
-    trainable=True,
-    *args,
-    **kwargs,
+    keep_float32_statistics, getter, name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=True,
+    *args, **kwargs
 ):
     requested = _requested(dtype, initializer)
     shaped = shape is not None and tf.TensorShape(shape).is_fully_defined()
@@ -215,14 +207,8 @@ def _get(
 
     def ask(dtype, initializer):
         return getter(
-            name,
-            shape,
-            *args,
-            dtype=dtype,
-            initializer=initializer,
-            regularizer=regularizer,
-            trainable=trainable,
-            **kwargs,
+            name, shape, *args, dtype=dtype, initializer=initializer, regularizer=regularizer, trainable=trainable,
+            **kwargs
         )
 
     if requested not in LOW:

@@ -52,7 +52,7 @@ def migrate_checkpoint(
     update_state: str = "no",
     verify: bool = True,
     progress: bool = False,
-    **options: Any,
+    **options: Any
 ) -> Migration:
     """Writes the checkpoint `source` again at `target`, with its model tensors as `to`.
 
@@ -291,3 +291,4 @@ def _with_bar(actions, wanted):
     except ImportError:
         return actions
     return tqdm(actions, unit="tensor")
+

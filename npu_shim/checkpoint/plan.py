@@ -284,7 +284,7 @@ def _new_name(name: str, options: Options) -> str:
         except (re.error, IndexError) as error:
             raise ConfigError("rename: '%s' cannot replace '%s': %s" % (replacement, pattern, error)) from error
     if options.strip_prefix and new.startswith(options.strip_prefix):
-        new = new[len(options.strip_prefix) :]
+        new = new[len(options.strip_prefix):]
     return new if new == "global_step" else options.add_prefix + new
 
 
@@ -305,38 +305,25 @@ def _master_copies(options: Options) -> str:
 def _replace_by_masters(actions: Sequence[Action]) -> list[Action]:
     """Renames each float32 master copy to its variable, which is dropped."""
     by_name = {a.name: a for a in actions}
-    taken = {a.name[len(MASTER_COPY) :]: a for a in actions if a.name.startswith(MASTER_COPY) and a.kind != "drop"}
+    taken = {a.name[len(MASTER_COPY):]: a for a in actions if a.name.startswith(MASTER_COPY) and a.kind != "drop"}
     result = []
     for action in actions:
         if action.name in taken:
-            result.append(
-                dataclasses.replace(
-                    action,
-                    kind="drop",
-                    new_name=action.name,
-                    new_dtype=action.dtype,
-                    reason="its float32 master copy takes its place",
-                )
-            )
+            result.append(dataclasses.replace(action, kind="drop", new_name=action.name, new_dtype=action.dtype,
+                                              reason="its float32 master copy takes its place"))
         elif action in taken.values():
-            variable = action.name[len(MASTER_COPY) :]
+            variable = action.name[len(MASTER_COPY):]
             new_name = by_name[variable].new_name if variable in by_name else variable
-            result.append(
-                dataclasses.replace(action, new_name=new_name, reason="float32 master copy of '%s'" % variable)
-            )
+            result.append(dataclasses.replace(action, new_name=new_name,
+                                              reason="float32 master copy of '%s'" % variable))
         else:
             result.append(action)
     return result
 
 
 def _create_master(action: Action) -> Action:
-    return dataclasses.replace(
-        action,
-        kind="keep",
-        new_name=MASTER_COPY + action.new_name,
-        new_dtype=action.dtype,
-        reason="float32 master copy of '%s'" % action.name,
-    )
+    return dataclasses.replace(action, kind="keep", new_name=MASTER_COPY + action.new_name, new_dtype=action.dtype,
+                               reason="float32 master copy of '%s'" % action.name)
 
 
 def _missing_state(actions: Sequence[Action], options: Options) -> list[Action]:

@@ -64,14 +64,14 @@ def cast(array: Array, dtype: str, to: str, clamp: bool = False) -> tuple[Array,
     source, target = array.reshape(-1), result.reshape(-1)
     report = RangeReport()
     for start in range(0, source.size, CHUNK):
-        wide = _widen(source[start : start + CHUNK], dtype)
+        wide = _widen(source[start:start + CHUNK], dtype)
         narrow = _narrow(wide, to)
         after = _widen(narrow, to)
         lost = _measure_loss(wide, after, to)
         if clamp and lost.overflow:
             largest = np.float32(LIMITS[to][0])
             narrow = _narrow(np.where(np.isfinite(wide), np.clip(wide, -largest, largest), wide), to)
-        target[start : start + CHUNK] = narrow
+        target[start:start + CHUNK] = narrow
         report = report + lost
     return result, report
 

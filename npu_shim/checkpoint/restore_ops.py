@@ -189,16 +189,14 @@ def found_by_trying(filename: tf.Tensor, reads: Sequence[Read]) -> tf.Tensor:
 
         def attempt(i, dtype=dtype, wanted=wanted):
             value = tf.raw_ops.RestoreV2(
-                prefix=filename, tensor_names=[names[i]], shape_and_slices=[wanted[i]], dtypes=[dtype]
-            )
+                prefix=filename, tensor_names=[names[i]], shape_and_slices=[wanted[i]], dtypes=[dtype])
             with tf.control_dependencies(value):
                 return tf.identity(i)
 
         succeeded = _ignoring_errors(tf.data.Dataset.range(len(reads)).map(attempt))
         marks = succeeded.reduce(
             tf.zeros([len(reads)], tf.bool),
-            lambda marked, i: tf.logical_or(marked, tf.equal(tf.range(len(reads), dtype=tf.int64), i)),
-        )
+            lambda marked, i: tf.logical_or(marked, tf.equal(tf.range(len(reads), dtype=tf.int64), i)))
         numbers = tf.where(marks, tf.fill([len(reads)], number), numbers)
     return numbers
 
@@ -246,10 +244,7 @@ def warn_of_lost(lost: Iterable[tuple[str, Any]]) -> list[Any]:
         some = counts > 0
         return tf.print(
             "npu_shim: values beyond 65504 became infinite in float16: tensors",
-            tf.boolean_mask(names, some),
-            "counts",
-            tf.boolean_mask(counts, some),
-            summarize=-1,
+            tf.boolean_mask(names, some), "counts", tf.boolean_mask(counts, some), summarize=-1,
         )
 
     return [tf.cond(tf.reduce_any(counts > 0), lambda: _true_after(warn()), lambda: tf.constant(True))]

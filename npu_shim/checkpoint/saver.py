@@ -265,11 +265,8 @@ def _restore_objects(saver, options, object_savers, sess, save_path):
         graph = sess.graph
         if graph.finalized:
             raise tf.errors.FailedPreconditionError(
-                None,
-                None,
-                "npu_shim: %s is an object-based checkpoint: restoring it by names adds ops, and the graph "
-                "is finalized. Restore it before, or convert it with npu-shim migrate-checkpoint." % save_path,
-            )
+                None, None, "npu_shim: %s is an object-based checkpoint: restoring it by names adds ops, and the graph "
+                "is finalized. Restore it before, or convert it with npu-shim migrate-checkpoint." % save_path)
         with graph.as_default():
             parts = tf_internals.saveables(saver._var_list)
             specs = [spec for part in parts for spec in part.specs]
@@ -297,8 +294,8 @@ def _mismatches(reads, stored, options, reshape):
         castable = entry.dtype in options["stored_dtypes"] and read.dtype in CASTABLE
         counter = selection.LOSS_SCALE.search(read.name) and {entry.dtype, read.dtype} <= set(COUNTERS)
         bridged = counter and options["init_missing_loss_scale"]
-        fits = (
-            read.shape is None or entry.shape == read.shape or (reshape and np.prod(entry.shape) == np.prod(read.shape))
+        fits = read.shape is None or entry.shape == read.shape or (
+            reshape and np.prod(entry.shape) == np.prod(read.shape)
         )
         if not fits or not (entry.dtype == read.dtype or castable or bridged):
             shape = "any" if read.shape is None else str(list(read.shape))

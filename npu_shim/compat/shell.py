@@ -64,7 +64,7 @@ def run(
 def _write_pythons(folder: str) -> None:
     """Writes the commands that stand for this interpreter; links would lose a virtual environment."""
     path = '%s${PYTHONPATH:+":$PYTHONPATH"}' % shlex.quote(children.FOLDER)
-    lines = ["#!/bin/sh", 'PYTHONPATH=%s exec %s "$@"' % (path, shlex.quote(os.path.abspath(sys.executable))), ""]
+    lines = ["#!/bin/sh", "PYTHONPATH=%s exec %s \"$@\"" % (path, shlex.quote(os.path.abspath(sys.executable))), ""]
     for name in PYTHONS:
         command = os.path.join(folder, name)
         with open(command, "w", encoding="utf-8") as f:

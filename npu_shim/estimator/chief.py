@@ -18,7 +18,6 @@ from npu_shim.distributed.job import ranks
 
 _URL, _PATH = range(2)  # kinds of folders: what a URL names is the same on all machines
 
-
 def writes(folder: str) -> bool:
     """Whether this rank writes into a folder; all ranks must ask at the same time.
 

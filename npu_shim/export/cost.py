@@ -35,7 +35,7 @@ def of_graph(
     options: Any,
     compiled: bool = True,
     float32_products: str | None = "default",
-    **given: Any,
+    **given: Any
 ) -> list[Cost]:
     """Returns two Costs: of the step as written and of the step under the options.
 
@@ -63,7 +63,7 @@ def on_cards(
     targets: Any,
     jax: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
-    **given: Any,
+    **given: Any
 ) -> OnCards:
     """Returns what the step as written and the step under options cost on cards that need not be here.
 

@@ -51,7 +51,7 @@ def of_graph(
     python: str | None = None,
     first: int = FIRST,
     progress: Callable[[str], None] = lambda line: None,
-    **given: Any,
+    **given: Any
 ) -> list[Fit]:
     """Returns a Fit for each form; takes a few compilations each.
 

@@ -25,7 +25,9 @@ def describe(parser: argparse.ArgumentParser, options: Mapping[str, Option]) -> 
             parser.add_argument(name, action="store_true", help=option.help)
 
 
-def split(command: str, argv: Sequence[str], options: Mapping[str, Option]) -> tuple[list[tuple[str, str]], list[str]]:
+def split(
+    command: str, argv: Sequence[str], options: Mapping[str, Option]
+) -> tuple[list[tuple[str, str]], list[str]]:
     """Splits the options in front of the script from it: (each option with its word, the script with its own).
 
     Args:

@@ -81,11 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.describe(parser, OPTIONS)
     parser.add_argument(
-        "script",
-        metavar="SCRIPT",
-        nargs="?",
-        help="a Python file, a shell script that starts some, a folder or an "
-        "archive with __main__.py, - for standard input, or -m and a module's name",
+        "script", metavar="SCRIPT", nargs="?", help="a Python file, a shell script that starts some, a folder or an "
+        "archive with __main__.py, - for standard input, or -m and a module's name"
     )
     parser.set_defaults(script=None)
 

@@ -160,7 +160,7 @@ def of_tf_config(environment: Environment) -> Job | None:
 def _addresses(cluster: Any, name: str) -> list[str]:
     given = cluster.get(name) or [] if isinstance(cluster, dict) else None
     if not isinstance(given, list) or not all(isinstance(address, str) for address in given):
-        text = 'TF_CONFIG: expected {"cluster": {"worker": ["host:port", ...]}, ...}, got the cluster %s'
+        text = "TF_CONFIG: expected {\"cluster\": {\"worker\": [\"host:port\", ...]}, ...}, got the cluster %s"
         raise ConfigError(text % json.dumps(cluster))
     return given
 

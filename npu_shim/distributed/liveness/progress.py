@@ -122,6 +122,7 @@ class Fault(NamedTuple):
     rank: int
     text: str
 
+
     def weight(self) -> tuple[int, int, str]:
         """Of faults that several ranks find at the same time, all take the least."""
         return CODES.index(self.code), self.rank, self.text

@@ -141,7 +141,11 @@ def _apply_gradients(original):
     @functools.wraps(original)
     def apply_gradients(self: Any, *arguments: Any, **options: Any) -> Any:
         asked = None if _here.applying else _wanted()
-        if asked is None or not (arguments or PAIRS in options) or is_transparent(self):
+        if (
+            asked is None
+            or not (arguments or PAIRS in options)
+            or is_transparent(self)
+        ):
             return original(self, *arguments, **options)
         pairs = tuple(arguments[0] if arguments else options.pop(PAIRS))
         call = signature.bind(self, pairs, *arguments[1:], **options)

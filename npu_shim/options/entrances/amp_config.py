@@ -44,7 +44,7 @@ def custom_mixed_precision(
     *,
     white_list: Optional[Iterable[str]] = None,
     black_list: Optional[Iterable[str]] = None,
-    dtype: Any = "float16",
+    dtype: Any = "float16"
 ) -> Any:
     """Selects mixed precision by a custom list: exactly one of the two.
 

@@ -43,7 +43,7 @@ def npu_resource_init(
     distribute_config: str | None = None,
     aoe_config_file: str | None = None,
     precision_mode_v2: str | None = None,
-    **others: Any,
+    **others: Any
 ) -> None:
     """Checks the options of the NPU's resources and keeps the precision options; nothing is allocated.
 

@@ -24,10 +24,8 @@ COMMENT = re.compile(r"/\*.*?\*/")
 HEAD = re.compile(r"^(ENTRY\s+)?%?([\w.-]+)\s.*\{\s*$|^(ENTRY\s+)?%?([\w.-]+)\s*\{\s*$")
 NAMED = re.compile(r"^\s*(ROOT\s+)?%?([\w.-]+)\s+=\s+(.*)$")
 CODE = re.compile(r"^\s*([a-z][\w-]*)\(")
-CALLED = re.compile(
-    r"\b(to_apply|body|condition|calls|branch_computations|true_computation|false_computation|select"
-    r"|scatter)=(\{[^}]*\}|%?[\w.-]+)"
-)
+CALLED = re.compile(r"\b(to_apply|body|condition|calls|branch_computations|true_computation|false_computation|select"
+                    r"|scatter)=(\{[^}]*\}|%?[\w.-]+)")
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,4 @@
 
 from npu_shim.bridge.ops.unsupported import module_getattr
 
-__getattr__ = module_getattr(
-    __name__,
-    (
-        "AdagradOptimizer",
-        "AdamOptimizer",
-        "AdamWOptimizer",
-    ),
-)
+__getattr__ = module_getattr(__name__, ("AdagradOptimizer", "AdamOptimizer", "AdamWOptimizer",))

@@ -2,11 +2,4 @@
 
 from npu_shim.bridge.ops.unsupported import module_getattr
 
-__getattr__ = module_getattr(
-    __name__,
-    (
-        "AutoMergeTableMapPolicy",
-        "BaseTableMapPolicy",
-        "NoneTableMapPolicy",
-    ),
-)
+__getattr__ = module_getattr(__name__, ("AutoMergeTableMapPolicy", "BaseTableMapPolicy", "NoneTableMapPolicy",))
