@@ -297,12 +297,23 @@ def branches_of_other_sizes():
         compared(fetches, {x: given, p: np.bool_(side)})
 
 
+def side_that_shapes_decide():
+    """Sizes are known behind it: a product of rows whose number depends on data is refused."""
+    x, over = tf.placeholder(tf.float32, [None, 2]), lambda: tf.shape(x)[0] % 4
+    y = tf.cond(over() > 0, lambda: tf.pad(x, [[0, 4 - over()], [0, 0]]), lambda: x)
+    product = tf.matmul(y, y, transpose_b=True)
+    for count in (3, 4):
+        compared([product, *tf.gradients(product**2, x)], {x: np.float32([[1, -2], [3, 4], [-5, 6], [7, 8]])[:count]})
+
+
 def test_branches_of_other_sizes_give_rows(v1_control_flow):
     branches_of_other_sizes()
+    side_that_shapes_decide()
 
 
 def test_branches_of_version_2_too(v2_control_flow):
     branches_of_other_sizes()
+    side_that_shapes_decide()
 
 
 def test_what_would_count_rows_that_are_not_there_is_refused():

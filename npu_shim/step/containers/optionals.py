@@ -76,11 +76,16 @@ def joined(values: Sequence[Optional]) -> Optional:
 
 def filled(value: Optional, like: Optional) -> Optional:
     """What a branch gives, with zeros for what it does not have and `like` has."""
+    return Optional({**zeros_like(like).choices, **value.choices}, value.is_there)
+
+
+def zeros_like(held: Optional) -> Optional:
+    """Zeros in the place of its values, none where it has none."""
     zeros = {
         kind: jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), parts)
-        for kind, parts in like.choices.items() if kind not in value.choices
+        for kind, parts in held.choices.items()
     }  # fmt: skip
-    return Optional({**zeros, **value.choices}, value.is_there)
+    return Optional(zeros, held.is_there)
 
 
 def _has_value(attrs: Any, held: Optional) -> Any:

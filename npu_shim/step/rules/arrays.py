@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from npu_shim.step.containers import lists
+from npu_shim.step.containers import lists, optionals
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import ALL, Attrs, Rule
 from npu_shim.step.values import Rows, ints, is_known, whole, xp
@@ -41,6 +41,8 @@ def like(value: int) -> Rule:
     def filled(attrs: Attrs, x: Any) -> Any:
         if isinstance(x, lists.List) and value == 0:
             return lists.zeros_like(x)
+        if isinstance(x, optionals.Optional) and value == 0:
+            return optionals.zeros_like(x)
         return _full(x.shape, np.array(value, x.dtype))
 
     return Rule(filled, rows="each", lists=value == 0)
