@@ -146,14 +146,15 @@ class Running:
             if number is not None:
                 return number
             try:
-                described, content = traced.of(self._prepared, shapes, known, self._device)
+                described, step = traced.of(self._prepared, shapes, known, self._device)
             except traced.Refused as reason:
                 if self._count > 1 or self._told.issuperset(reason.feeds):
                     lines.once("the step is converted by TensorFlow: %s" % reason.why)
                     return None
                 self._told.update(reason.feeds)
                 continue
-            number = self._load(described, content)
+            self.recomputation, self.attention = step.recomputation, step.attention
+            number = self._load(described, step.content)
             self._programs.add(key, number)
             return number
 

@@ -111,8 +111,8 @@ class Part:
     def _interpreted(self, shapes, constants, device):
         """The same of the graph itself, which the device interprets."""
         known = {constant.tensor: value for constant, value in constants.items() if constant.tensor in self.feeds}
-        described, content = traced.of(self.prepared, shapes, known, device)
-        return self._with_passed(described), content
+        described, step = traced.of(self.prepared, shapes, known, device)
+        return self._with_passed(described), step.content
 
     def _unknown(self, refused):
         """The feeds that a `traced.Refused` asks for, and whose values are no constants yet."""

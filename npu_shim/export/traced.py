@@ -12,6 +12,8 @@ from npu_shim.export import programs
 from npu_shim.export import step as export
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.xla import interpreted
+from npu_shim.xla.interpreted import Interpreted
 
 
 class Refused(PlanError):
@@ -27,8 +29,8 @@ class Refused(PlanError):
         super().__init__(text)
 
 
-def of(prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any) -> tuple[Manifest, bytes]:
-    """Has a device lower a step, and returns its Manifest and what `device.load` takes.
+def of(prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any) -> tuple[Manifest, Interpreted]:
+    """Has a device lower a step; returns its Manifest and the step, whose content `device.load` takes.
 
     Args:
         prepared: `xla.step_function.Prepared` with a packed graph.
@@ -50,7 +52,8 @@ def of(prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any) -> tup
         "feeds": list(map(_described, feeds)), "state": list(map(_described, state)), "products": products,
         "known": {name: [value.tolist()] for name, value in known.items()},
     }  # fmt: skip
-    answer = device.lower(prepared.packed, asked)
+    step = interpreted.of(prepared.on(device.platform), shapes)
+    answer = device.lower(step.content, asked)
     if answer["refusal"]:
         raise Refused(answer["refusal"].partition("npu_shim: ")[2] or answer["refusal"], answer["feeds"])
     held = {tensor.name: tensor for tensor in state}
@@ -59,10 +62,12 @@ def of(prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any) -> tup
         arguments=(*feeds, *state),
         results=(*results, *(held[name] for name in answer["updated"])),
         float32_products=products,
-        plan=export.plan_counts(prepared.plan),
+        plan=dict(
+            export.plan_counts(prepared.plan), recompute=step.recomputation.counts(), attention=step.attention.counts()
+        ),
         versions={"npu_shim": __version__, "tensorflow": tf.__version__, "python": platform.python_version()},
     )
-    return described, prepared.packed
+    return described, step
 
 
 def _described(tensor: Tensor) -> list[Any]:

@@ -76,6 +76,6 @@ TEXT = """
     TensorScatterMin TensorScatterUpdate TensorStridedSliceUpdate Tile TopK TopKV2 Transpose TruncateDiv
     TruncateMod TruncatedNormal Unique UniqueWithCounts Unpack UnsortedSegmentMax UnsortedSegmentMin
     UnsortedSegmentProd UnsortedSegmentSum VarHandleOp VarIsInitializedOp Variable VariableShape VariableV2
-    Where While Xdivy Xlog1py Xlogy ZerosLike Zeta _Arg
+    Where While Xdivy XlaOptimizationBarrier Xlog1py Xlogy ZerosLike Zeta _Arg
 """
 NAMES = frozenset(TEXT.split())

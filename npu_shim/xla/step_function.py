@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -201,6 +201,7 @@ class Prepared:
         provenance: of the other nodes of graph_def, by name.
         modules: the module that graph_def was written from, until the first `for_shapes` takes it.
         packed: the step before it got resource variables, as `step.packing` writes it; b"" if nobody asks for that.
+        before: its GraphDef then, None if nobody asks for that.
         draws: the random ops of `packed` that have a state, as `step.packing.draws` gives them.
     """
 
@@ -215,6 +216,7 @@ class Prepared:
     provenance: Mapping[str, Provenance]
     modules: list[Module] = field(default_factory=list, repr=False, compare=False)
     packed: bytes = field(default=b"", repr=False, compare=False)
+    before: Any = field(default=None, repr=False, compare=False)
     draws: tuple[Any, ...] = ()
 
     def on(self, platform: str) -> Prepared:
@@ -234,8 +236,7 @@ class Prepared:
             ConfigError: a shape does not fit the graph's, or is not full.
             PlanError: a loop cannot be compiled.
         """
-        shapes = shapes or [None] * len(self.feeds)
-        feeds = {name: feed.with_shape(shape) for (name, feed), shape in zip(self.feeds.items(), shapes)}
+        feeds = self._sized_feeds(shapes)
         manner = self.manner
         context = pipeline.Context(manner.recompute, manner.on_cpu, manner.attention, manner.has_kernels)
         with _shapes_that_fit(feeds):
@@ -254,6 +255,18 @@ class Prepared:
         given = tuple(feeds.values())
         told = (self.plan, context.recomputation, context.fused, self.places, context.unsized, provenance)
         return StepFunction(given, self.fetches, state, trace, graph_def, *told)
+
+    @contextlib.contextmanager
+    def sized(self, module: Module, shapes: Sequence[Any]) -> Iterator[None]:
+        """Context for a module whose feeds it gives these shapes; errors as of `for_shapes`."""
+        feeds = self._sized_feeds(shapes)
+        with _shapes_that_fit(feeds):
+            _set_shapes(module.graph, feeds)
+            yield
+
+    def _sized_feeds(self, shapes: Sequence[Any]) -> dict[str, Argument]:
+        shapes = shapes or [None] * len(self.feeds)
+        return {name: feed.with_shape(shape) for (name, feed), shape in zip(self.feeds.items(), shapes)}
 
     def _module(self) -> Module:
         """The module of graph_def, whose results are the places and what advances the state of random ops."""
@@ -342,7 +355,8 @@ def lowered(
         values: as in `prepare`.
     """
     own = frozenset(node.name for node in graph_def.node)
-    module = pipeline.module_of(pruning.without_places(graph_def), pipeline.results_of(map(_name, wanted)))
+    before = pruning.without_places(graph_def)
+    module = pipeline.module_of(before, pipeline.results_of(map(_name, wanted)))
     packed, draws = _packed(module, feeds)
     graph_def = pipeline.run(pipeline.RESOURCES, module, pipeline.Context(), manner.watching)
     places, written = module.results(), {handle.name for handle in writes.written(module.graph)}
@@ -350,7 +364,10 @@ def lowered(
     with tf_internals.eager_mode():
         state = (*_state(graph_def, written, values, source), *_counters(draws))
     provenance = module.provenance(own)
-    return Prepared(graph_def, wanted, places, feeds, state, plan, manner, own, provenance, [module], packed, draws)
+    return Prepared(
+        graph_def, wanted, places, feeds, state, plan, manner, own, provenance, [module], packed,
+        before if packed else None, draws,
+    )  # fmt: skip
 
 
 def _packed(module, feeds):

@@ -311,13 +311,14 @@ def recurrent():
     return graph
 
 
-def compared_with_session(graph, feeds, count=4):
-    """The losses of an interpreted step beside those of the session from which it starts."""
+def compared_with_session(graph, feeds, count=4, **options):
+    """Compares the losses of an interpreted step with those of the session from which it starts; returns the step."""
     with tf.Session(graph=graph) as session:
         session.run("init")
-        step = npu_shim.compile_step(session, ["loss:0", "train"], list(feeds[0]), engine="pjrt")
+        step = npu_shim.compile_step(session, ["loss:0", "train"], list(feeds[0]), engine="pjrt", **options)
         pairs = [(step(batch)[0], session.run(["loss:0", "train"], batch)[0]) for batch in feeds[:count]]
     np.testing.assert_allclose(*zip(*pairs), rtol=1e-6)
+    return step
 
 
 def test_an_interpreted_step_draws_what_a_session_draws(monkeypatch, caplog):
@@ -328,6 +329,36 @@ def test_an_interpreted_step_draws_what_a_session_draws(monkeypatch, caplog):
         lengths = [np.int32([6, 3, 1, 2]), np.int32([5, 5, 1, 2])]
         compared_with_session(recurrent(), [{"x:0": random.randn(4, 6, 3).astype("f"), "n:0": n} for n in lengths])
     assert not [record for record in caplog.records if "converted by TensorFlow" in record.getMessage()]
+
+
+def gelus():
+    """Layers whose activations are many elementwise ops, with seeded dropout."""
+    with tf.Graph().as_default() as graph:
+        tf.set_random_seed(1)
+        h = x = tf.placeholder(tf.float32, [None, 16], "x")
+        for number in range(3):
+            kernel = tf.get_variable("w%d" % number, initializer=np.linspace(-1, 1, 256).astype("f").reshape(16, 16))
+            h = tf.matmul(h, kernel)
+            h = tf.nn.dropout(h * 0.5 * (1 + tf.tanh(0.8 * (h + 0.04 * h * h * h))), rate=0.1)
+        loss = tf.reduce_mean(tf.square(h - x), name="loss")
+        tf.train.MomentumOptimizer(0.05, 0.9).minimize(loss, name="train")
+        tf.global_variables_initializer()
+    return graph
+
+
+def test_an_interpreted_step_computes_values_again(monkeypatch, caplog):
+    monkeypatch.setenv("NPU_SHIM_STEP", "jax")
+    data = [{"x:0": np.random.RandomState(n).randn(32, 16)} for n in range(3)]
+    graph = gelus()
+    for mode in ("memory", "off"):
+        step = compared_with_session(graph, data, recompute=mode)
+        assert bool(step.recomputation.chains) == (mode == "memory")
+        assert step.attention.because == "steps that JAX interprets have no kernels for it yet"
+    with caplog.at_level(logging.INFO, "npu_shim"):
+        lengths = {"x:0": np.ones([4, 6, 3]), "n:0": np.int32([6, 3, 1, 2])}
+        step = compared_with_session(recurrent(), [lengths], recompute="memory")
+    assert "recompute 'memory' has no effect: JAX interprets the step, which has loops" in caplog.text
+    assert step.recomputation.because.startswith("JAX interprets the step, which has loops")
 
 
 def test_a_bound_that_was_passed_stops_the_step(monkeypatch):

@@ -5,8 +5,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
-from step_runs import Step  # noqa: E402
+from step_runs import Step, program_of  # noqa: E402
 
+from npu_shim.step import interpreter  # noqa: E402
 from npu_shim.step.refusals import Refusal  # noqa: E402
 
 
@@ -370,6 +371,20 @@ def test_random_numbers_are_tensorflows_own():
         tf.random.stateless_truncated_normal([9], [2, 3]), tf.random.stateless_categorical(logits, 5, [4, 5]),
     ]  # fmt: skip
     compared([value if value.dtype != tf.bfloat16 else tf.cast(value, tf.float32) for value in drawn], runs=3)
+
+
+def test_barriers_are_of_what_is_not_known():
+    x, given = fed(np.float32([1, 2]))
+    types = tf.AttrValue(list=tf.AttrValue.ListValue(type=[tf.float32.as_datatype_enum, tf.int32.as_datatype_enum]))
+    again, shape = tf.get_default_graph().create_op(
+        "XlaOptimizationBarrier", [tf.tanh(x), tf.shape(x)], [tf.float32, tf.int32], attrs={"T": types}
+    ).outputs  # fmt: skip
+    fetches = [tf.reshape(again * 2, shape)]  # no session has a kernel for it
+    np.testing.assert_allclose(Step(tf.get_default_graph(), fetches, (), [x])({x: given}), [np.tanh(given) * 2], 1e-6)
+    step = interpreter.function(program_of(tf.get_default_graph(), fetches, [x]))
+    with interpreter.traced_as_tensorflow():
+        text = jax.jit(step).lower({}, {x.name: given}).as_text()
+    assert len([line for line in text.split("\n") if "optimization_barrier %" in line]) == 1
 
 
 def test_an_op_without_a_rule_is_named():

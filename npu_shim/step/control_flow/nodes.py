@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
+import jax
+
 from npu_shim.step import guards
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import Unsupported
@@ -39,6 +41,14 @@ def _value_on(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     return inputs[0]  # of a reference its memory, as Identity does
 
 
+def _barrier(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """XlaOptimizationBarrier: what computes its outputs is not taken for what computes its inputs."""
+    values = [scope.value(raw) for raw in inputs]
+    traced = {at: value for at, value in enumerate(values) if not is_known(value)}
+    behind = jax.lax.optimization_barrier(traced) if traced else {}
+    return tuple(behind.get(at, value) for at, value in enumerate(values))
+
+
 def _argument(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     raise Unsupported("nothing is given for it")
 
@@ -63,6 +73,7 @@ RULES = {
         "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics", "CheckNumericsV2", "DebugGradientIdentity",
         "DeepCopy", "CopyHost", "Copy")},
     "IdentityN": Effect(_all_on),
+    "XlaOptimizationBarrier": Effect(_barrier),
     "_Arg": Effect(_argument),
     "Placeholder": Effect(_argument),
     "PlaceholderV2": Effect(_argument),
