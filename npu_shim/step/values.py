@@ -34,10 +34,11 @@ class Rows(NamedTuple):
 
 
 class Size(NamedTuple):
-    """A number of rows: how many there are (traced int32), and how many there may be."""
+    """A number of rows: how many there are (traced int32), and how many there may be at most and at least."""
 
     count: Any
     most: int
+    least: int = 0
 
 
 class Dims(NamedTuple):
@@ -107,6 +108,14 @@ def xp(*values: Any) -> Any:
 def traced(value: Any) -> Any:
     """A value as XLA takes it: of a known one a constant; inside of lists and rows too."""
     return jax.tree.map(jnp.asarray, value)
+
+
+def guarded(x: Any) -> Any:
+    """What is summed up over windows, hidden from XLA's simplifications.
+
+    XLA folds padding into such sums, and takes one row between zeros for a row in each window (jaxlib 0.12).
+    """
+    return jax.lax.optimization_barrier(traced(x))
 
 
 def ints(value: Any) -> tuple[int, ...]:

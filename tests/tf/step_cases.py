@@ -202,6 +202,8 @@ def _average_pool_grad(draw):
     size, stride = attrs["ksize"][1], attrs["strides"][1]
     dims = [_convolved_size(n, size, stride, attrs["padding"]) for n in (7, 6)]
     yield [known((2, 7, 6, 3)), draw.array((2, *dims, 3), np.dtype(np.float32), odd=False)], attrs
+    one = draw.array((2, 1, 1, 3), np.dtype(np.float32), odd=False)  # XLA takes it for a part of every window
+    yield [known((2, 5, 5, 3)), one], {"ksize": [1, 2, 2, 1], "strides": [1, 4, 4, 1], "padding": "VALID"}
 
 
 def _max_pool_grad(draw):

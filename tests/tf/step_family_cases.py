@@ -196,8 +196,8 @@ def _cell_grad(draw):
     return [*inputs, *_state(draw)], {"use_peephole": bool(draw.random.randint(2))}
 
 
-def _block(draw):
-    inputs = [_scalar(3, np.int64), _floats(draw, TIME, BATCH, INPUT), *_state(draw), *_weights(draw)]
+def _block(draw, most=TIME):
+    inputs = [_scalar(most, np.int64), _floats(draw, TIME, BATCH, INPUT), *_state(draw), *_weights(draw)]
     return inputs, _lstm_attrs(draw)
 
 
@@ -206,7 +206,7 @@ def _block_grad(version):
     layer = {1: tf.raw_ops.BlockLSTM, 2: tf.raw_ops.BlockLSTMV2}[version]
 
     def made(draw):
-        inputs, attrs = _block(draw)
+        inputs, attrs = _block(draw, 3)
         names = ("seq_len_max", "x", "cs_prev", "h_prev", "w", "wci", "wcf", "wco", "b")
         with tf.Graph().as_default(), tf.Session() as session:
             outputs = session.run(list(layer(**dict(zip(names, inputs)), **attrs)))
@@ -325,7 +325,7 @@ FAMILIES = {
     "LSTMBlockCell": _with(_cell),
     "LSTMBlockCellGrad": _with(_cell_grad),
     "BlockLSTM": _with(_block),
-    "BlockLSTMV2": _with(_block),
+    "BlockLSTMV2": _with(lambda d: _block(d, 3)),
     "BlockLSTMGrad": _with(_block_grad(1)),
     "BlockLSTMGradV2": _with(_block_grad(2)),
     "GRUBlockCell": _with(_gru),

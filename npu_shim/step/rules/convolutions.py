@@ -13,7 +13,7 @@ from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.nn import pulled_back
 from npu_shim.step.rules.products import summed_in
 from npu_shim.step.rules.table import Attrs, Rule
-from npu_shim.step.values import ints, traced
+from npu_shim.step.values import guarded, ints, traced
 
 SPATIAL = "DHW"
 
@@ -109,11 +109,11 @@ def depthwise_filter(attrs: Attrs, x: Any, shape: Any, g: Any) -> Any:
 # -- pools -------------------------------------------------------------------------------------------------------------
 
 
-def _window(attrs: Attrs, x: Any) -> tuple[Any, Any, Any]:
+def _window(attrs: Attrs, rank: int) -> tuple[Any, Any, Any]:
     padding = attrs["padding"]
     if padding == "EXPLICIT":
         amounts = attrs["explicit_paddings"]
-        padding = [(amounts[2 * at], amounts[2 * at + 1]) for at in range(x.ndim)]
+        padding = [(amounts[2 * at], amounts[2 * at + 1]) for at in range(rank)]
     return tuple(attrs["ksize"]), tuple(attrs["strides"]), padding
 
 
@@ -122,7 +122,7 @@ def max_pool(attrs: Attrs, x: Any, *sizes: Any) -> Any:
     if sizes:
         attrs = {**attrs, "ksize": ints(sizes[0]), "strides": ints(sizes[1])}
     least = np.array(-np.inf if jnp.issubdtype(x.dtype, np.floating) else jnp.iinfo(x.dtype).min, x.dtype)
-    return lax.reduce_window(jnp.asarray(x), least, lax.max, *_window(attrs, x))
+    return lax.reduce_window(jnp.asarray(x), least, lax.max, *_window(attrs, x.ndim))
 
 
 def max_pool_grad(attrs: Attrs, x: Any, y: Any, g: Any) -> Any:
@@ -139,15 +139,30 @@ def average_pool(attrs: Attrs, x: Any) -> Any:
     """AvgPool and AvgPool3D: padding does not count."""
     wide = traced(x).astype(summed_in(x.dtype))
     zero = np.zeros((), wide.dtype)
-    total = lax.reduce_window(wide, zero, lax.add, *_window(attrs, x))
-    count = lax.reduce_window(jnp.ones(x.shape, wide.dtype), zero, lax.add, *_window(attrs, x))
-    return (total / count).astype(x.dtype)
+    total = lax.reduce_window(guarded(wide), zero, lax.add, *_window(attrs, x.ndim))
+    return (total / _in_windows(attrs, x.shape, wide.dtype)).astype(x.dtype)
+
+
+def _in_windows(attrs: Attrs, shape: Any, dtype: Any) -> Any:
+    """How many elements of a tensor of this shape are in each window."""
+    ones = jnp.ones(shape, dtype)
+    return lax.reduce_window(ones, np.zeros((), dtype), lax.add, *_window(attrs, len(shape)))
 
 
 def average_pool_grad(attrs: Attrs, shape: Any, g: Any) -> Any:
-    """AvgPoolGrad and AvgPool3DGrad."""
-    g = traced(g)
-    return _transposed(lambda value: average_pool(attrs, value), ints(shape), g)
+    """AvgPoolGrad and AvgPool3DGrad: of each element the sum over the windows that contain it."""
+    dims, dtype = ints(shape), summed_in(g.dtype)
+    sizes, strides, padding = _window(attrs, g.ndim)
+    shares = traced(g).astype(dtype) / _in_windows(attrs, dims, dtype)
+    pads = lax.padtype_to_pads(dims, sizes, strides, padding) if isinstance(padding, str) else padding
+    amounts = [
+        (size - 1 - low, dim - (count - 1) * stride - 1 + low, stride - 1)
+        for dim, count, size, stride, (low, _) in zip(dims, g.shape, sizes, strides, pads)
+    ]
+    zero = np.zeros((), dtype)
+    spread = lax.pad(shares, zero, amounts)
+    total = lax.reduce_window(guarded(spread), zero, lax.add, sizes, (1,) * g.ndim, "VALID")
+    return total.astype(g.dtype)
 
 
 RULES = {

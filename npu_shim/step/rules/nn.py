@@ -11,7 +11,7 @@ from jax import lax
 
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
-from npu_shim.step.values import Rows, traced
+from npu_shim.step.values import Rows, guarded, traced
 
 SELU_SCALE, SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
 
@@ -180,7 +180,7 @@ def lrn(attrs: Attrs, x: Any) -> Any:
     square = _wide(traced(x)) ** 2
     window = (1,) * (x.ndim - 1) + (2 * radius + 1,)
     padding = [(0, 0)] * (x.ndim - 1) + [(radius, radius)]
-    total = lax.reduce_window(square, np.array(0, square.dtype), lax.add, window, (1,) * x.ndim, padding)
+    total = lax.reduce_window(guarded(square), np.array(0, square.dtype), lax.add, window, (1,) * x.ndim, padding)
     scale = _number(attrs["bias"], total) + _number(attrs["alpha"], total) * total
     return (_wide(traced(x)) * scale ** _number(-attrs["beta"], total)).astype(x.dtype)
 

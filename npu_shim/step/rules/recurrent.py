@@ -63,7 +63,13 @@ def cell_grad(attrs: Attrs, *values: Any) -> Any:
     """LSTMBlockCellGrad: (cs, gates before their activations, wci, wcf, wco)."""
     _, cs_prev, _, _, wci, wcf, wco, _, *gates, cs_grad, h_grad = map(traced, values)
     before, d_gates, peeps = _cell_back(attrs, ORDERS[1], cs_prev, (wci, wcf, wco), gates, cs_grad, h_grad)
-    return (before, d_gates, *(jnp.sum(part, 0) for part in peeps))
+    return (before, d_gates, *_summed(attrs, peeps, (0,)))
+
+
+def _summed(attrs: Attrs, peeps: Any, axes: tuple[int, ...]) -> list[Any]:
+    """The gradients of the peepholes; zeros where there are none."""
+    sums = [jnp.sum(part, axes) for part in peeps]
+    return sums if attrs["use_peephole"] else list(map(jnp.zeros_like, sums))
 
 
 def _block(version: int) -> Callable[..., Any]:
@@ -104,7 +110,7 @@ def _block_grad(version: int) -> Callable[..., Any]:
         (cs_back, h_back), (x_back, d_gates, peeps) = lax.scan(step, start, given, reverse=True)
         inputs = jnp.concatenate([x, before(h_first, h)], 2)
         rows, columns = (part.reshape((-1, part.shape[2])) for part in (inputs, d_gates))
-        sums = (jnp.sum(part, (0, 1)) for part in (*peeps, d_gates))
+        sums = *_summed(attrs, peeps, (0, 1)), jnp.sum(d_gates, (0, 1))
         return (x_back, cs_back, h_back, product(rows, columns, (0, 0)), *sums)
 
     return gradient

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from npu_shim.step.rules.table import Attrs, Rule
-from npu_shim.step.values import ints, traced, whole, xp
+from npu_shim.step.values import guarded, ints, traced, whole, xp
 
 
 def axes_of(axes: Any, rank: int) -> tuple[int, ...]:
@@ -43,22 +43,24 @@ def _mean(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
 
 
 def _largest(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
-    return library.max(x, along, keepdims=keep, initial=_least(x.dtype)) if x.size == 0 else library.max(
+    return library.max(x, along, keepdims=keep, initial=least(x.dtype)) if x.size == 0 else library.max(
         x, along, keepdims=keep
     )  # fmt: skip
 
 
 def _smallest(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
-    return library.min(x, along, keepdims=keep, initial=_most(x.dtype)) if x.size == 0 else library.min(
+    return library.min(x, along, keepdims=keep, initial=most(x.dtype)) if x.size == 0 else library.min(
         x, along, keepdims=keep
     )  # fmt: skip
 
 
-def _least(dtype: Any) -> Any:
+def least(dtype: Any) -> Any:
+    """Minus infinity, or the smallest whole number, of a dtype."""
     return np.array(-np.inf if jnp.issubdtype(dtype, np.floating) else jnp.iinfo(dtype).min, dtype)
 
 
-def _most(dtype: Any) -> Any:
+def most(dtype: Any) -> Any:
+    """Infinity, or the largest whole number, of a dtype."""
     return np.array(np.inf if jnp.issubdtype(dtype, np.floating) else jnp.iinfo(dtype).max, dtype)
 
 
@@ -88,7 +90,7 @@ def _extreme(name: str) -> Rule:
 
 def _cumulative(function: Callable[..., Any], start: int) -> Rule:
     def summed(attrs: Attrs, x: Any, axis: Any) -> Any:
-        x, along = traced(x), whole(axis) % x.ndim
+        x, along = guarded(x), whole(axis) % x.ndim
         backwards = attrs["reverse"]
         wide = x.astype(np.float32) if x.dtype in (np.float16, jnp.bfloat16) else x
         result = function(wide, axis=along, reverse=backwards).astype(x.dtype)
@@ -102,7 +104,7 @@ def _cumulative(function: Callable[..., Any], start: int) -> Rule:
 
 
 def _log_sum(attrs: Attrs, x: Any, axis: Any) -> Any:
-    x, along = traced(x), whole(axis) % x.ndim
+    x, along = guarded(x), whole(axis) % x.ndim
     result = lax.cumlogsumexp(x, axis=along, reverse=attrs["reverse"])
     if not attrs["exclusive"]:
         return result
@@ -133,7 +135,7 @@ def in_top_k(attrs: Attrs, predictions: Any, targets: Any, k: Any = None) -> Any
     classes = predictions.shape[1]
     known = (targets >= 0) & (targets < classes)
     own = jnp.take_along_axis(predictions, jnp.clip(targets, 0, classes - 1)[:, None].astype(np.int32), 1)
-    larger = jnp.sum((predictions > own).astype(np.int32), 1)
+    larger = jnp.sum(predictions > own, 1, dtype=np.int32)
     finite = jnp.all(jnp.isfinite(predictions), 1)
     return known & finite & (larger < count)
 
