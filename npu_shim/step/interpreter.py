@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import jax
 import numpy as np
 
-from npu_shim.step import guards, rows, schedule, state
+from npu_shim.step import guards, row_slices, rows, schedule, sizes, state
 from npu_shim.step.containers import rooms
 from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import loops
@@ -122,6 +122,7 @@ class Scope:
         is_unrolled: whether the innermost loop around it is unrolled.
         serial: number of the iteration, over all traced loops around it (int32), None outside of them.
         total: how many iterations all loops around it have at most, None if that is not known.
+        left: (id of a number of rows, how many are left out) -> (that number, what is left), see `row_slices`.
         table: op -> row.
     """
 
@@ -139,6 +140,7 @@ class Scope:
         self.is_unrolled = False
         self.serial: Any = None
         self.total: int | None = 1
+        self.left: dict[tuple[int, int], tuple[Any, Any]] = {}
         self.table = TABLE
 
     def inner(self, values: Mapping[str, Any]) -> Scope:
@@ -188,7 +190,7 @@ class Scope:
             raise self.refusal(self.nodes[source[0]], "it is fetched, and it is inside of a loop")
         value = self.value(self.raw(source))
         if isinstance(value, Dims):
-            return rows.as_tensor(value)
+            return sizes.as_tensor(value)
         if isinstance(value, Handle) and value.kind == "variable":
             value = self.run.cells[value.key]
         if isinstance(value, (Rows, Text, *HANDLES)) or value is DEAD:
@@ -200,7 +202,7 @@ class Scope:
         """What a loop hands on to its next iteration: no handle, but rows and lists too."""
         value = self.value(self.raw(source))
         if isinstance(value, Dims):
-            return rows.as_tensor(value)
+            return sizes.as_tensor(value)
         if isinstance(value, (Text, *HANDLES)) or value is DEAD:
             raise self.refusal(self.nodes[source[0]], "it gives %s to the next iteration" % _described(value))
         return value
@@ -254,7 +256,12 @@ class Scope:
             return self._updated(row, node, inputs)
         if node.op in VIEWS and isinstance(inputs[0], Reference):
             return self._view(row, node, inputs)
-        return self.computed(row, node, [self.value(raw) for raw in inputs])
+        values = [self.value(raw) for raw in inputs]
+        return (
+            row_slices.taken(self, node, values)
+            if row_slices.is_open(node, values)
+            else self.computed(row, node, values)
+        )
 
     def _afresh(self, source: Source, raw: Any) -> Any:
         """The value of a variable now, in the place of what its ReadVariableOp gave."""
@@ -275,7 +282,7 @@ class Scope:
         if Dims in kinds:
             if node.op in rows.SIZED:
                 return rows.SIZED[node.op](node.attrs, *values)
-            values = [rows.as_tensor(value) if isinstance(value, Dims) else value for value in values]
+            values = [sizes.as_tensor(value) if isinstance(value, Dims) else value for value in values]
         if Rows in kinds and node.op in rows.OF_ROWS:
             return rows.OF_ROWS[node.op](node.attrs, *values)
         _require_known(row.known, values)
@@ -329,8 +336,8 @@ def _of_rows(row: Rule, node: Node, values: Sequence[Any]) -> Any:
         raise Unsupported("its rule takes no tensor whose rows depend on data")
     if row.rows != "each":
         return row.rows(node.attrs, *values)
-    count = next(value.count for value in values if isinstance(value, Rows))
     _require_row_by_row(values)
+    values, count = rows.alike(values)
     result = row.apply(node.attrs, *[value.array if isinstance(value, Rows) else value for value in values])
     return tuple(Rows(part, count) for part in result) if type(result) is tuple else Rows(result, count)
 

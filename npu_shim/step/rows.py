@@ -11,8 +11,9 @@ from typing import Any, Callable, Sequence
 import jax.numpy as jnp
 import numpy as np
 
+from npu_shim.step import sizes
 from npu_shim.step.refusals import Unsupported
-from npu_shim.step.rules import indexing, reductions
+from npu_shim.step.rules import arrays, indexing, reductions
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Dims, Rows, Size, ints, is_known, traced, whole
 
@@ -30,33 +31,39 @@ def unique(attrs: Attrs, x: Any) -> tuple[Any, Any, Any]:
         rank[order] = np.arange(order.size)
         dtype = attrs["out_idx"]
         return values[order], rank[inverse].reshape(-1).astype(dtype), counts[order].astype(dtype)
-    return _unique(x, attrs["out_idx"])
+    if not isinstance(x, Rows):
+        return _unique(x, jnp.ones(x.shape[0], bool), attrs["out_idx"])
+    values, places, counts = _unique(x.array, _mask(x), attrs["out_idx"])
+    return values, Rows(places, x.count), counts
 
 
-def _unique(x: Any, dtype: Any) -> tuple[Any, Any, Any]:
+def _unique(x: Any, is_there: Any, dtype: Any) -> tuple[Any, Any, Any]:
     size = x.shape[0]
-    order = jnp.argsort(x, stable=True).astype(np.int32)
-    ordered = x[order]
-    starts = jnp.concatenate([jnp.ones(min(size, 1), bool), ordered[1:] != ordered[:-1]])
-    group = jnp.cumsum(starts.astype(np.int32), dtype=np.int32) - np.int32(1)
+    order = jnp.lexsort((x, ~is_there)).astype(np.int32)  # stable; what is not there comes last
+    ordered, live = x[order], is_there[order]
+    starts = jnp.concatenate([jnp.ones(min(size, 1), bool), ordered[1:] != ordered[:-1]]) & live
+    group = jnp.where(live, jnp.cumsum(starts, dtype=np.int32) - np.int32(1), np.int32(max(size - 1, 0)))
     first = jnp.full(size, size, np.int32).at[group].min(order)  # of each group, `size` behind the last
     count = jnp.sum(starts, dtype=np.int32)
     by_place = jnp.argsort(first, stable=True).astype(np.int32)
     rank = jnp.zeros(size, np.int32).at[by_place].set(jnp.arange(size, dtype=np.int32))
     places = jnp.zeros(size, np.int32).at[order].set(rank[group])
     values = jnp.take(x, first[by_place], mode="clip")
-    counts = jnp.zeros(size, np.int32).at[places].add(np.int32(1))
+    counts = jnp.zeros(size, np.int32).at[places].add(is_there.astype(np.int32))
     return Rows(values, count), places.astype(dtype), Rows(counts.astype(dtype), count)
 
 
 def _unique_rule(outputs: int) -> Rule:
-    return Rule(lambda attrs, x, *axis: unique(attrs, x)[:outputs])
+    apply = lambda attrs, x, *axis: unique(attrs, x)[:outputs]  # noqa: E731
+    return Rule(apply, rows=apply)
 
 
 def where(attrs: Attrs, condition: Any) -> Any:
     """Where: the indices of what is true (or not zero), int64 [count, rank]."""
     if is_known(condition):
         return np.argwhere(condition).astype(np.int64)
+    if isinstance(condition, Rows):
+        condition = _with_neutral(condition, 0)
     flat = jnp.reshape(condition != np.zeros((), condition.dtype), (-1,))
     at = jnp.nonzero(flat, size=flat.shape[0], fill_value=0)[0]
     indices = jnp.stack(jnp.unravel_index(at, condition.shape), -1) if np.ndim(condition) else at[:, None][:, :0]
@@ -65,7 +72,7 @@ def where(attrs: Attrs, condition: Any) -> Any:
 
 def dynamic_partition(attrs: Attrs, x: Any, partitions: Any) -> Any:
     """DynamicPartition: the rows of each part, in their order."""
-    x, flat = traced(x), jnp.reshape(partitions, (-1,))
+    flat = jnp.reshape(partitions, (-1,))
     rows = x.reshape((-1, *x.shape[np.ndim(partitions) :]))
     if is_known(partitions):
         parts = [rows[np.flatnonzero(np.reshape(partitions, -1) == part)] for part in range(attrs["num_partitions"])]
@@ -75,6 +82,7 @@ def dynamic_partition(attrs: Attrs, x: Any, partitions: Any) -> Any:
 
 
 def _chosen(rows: Any, mask: Any) -> Rows:
+    rows = traced(rows)
     order = jnp.argsort(jnp.logical_not(mask), stable=True)
     return Rows(rows[order], jnp.sum(mask, dtype=np.int32))
 
@@ -128,143 +136,20 @@ def _mask(rows: Rows) -> Any:
     return jnp.arange(rows.array.shape[0], dtype=np.int32) < rows.count
 
 
-# -- shapes ------------------------------------------------------------------------------------------------------------
+def alike(values: Sequence[Any]) -> tuple[list[Any], Any]:
+    """(Values of which all Rows are equally many, their number): a single row goes with each row of the others."""
+    counts = [value.count for value in values if isinstance(value, Rows)]
+    if all(count is counts[0] for count in counts):
+        return list(values), counts[0]
+    number = counts[0]
+    for count in counts[1:]:
+        number = jnp.where(number == np.int32(1), count, number)
+    return [_repeated(value) if isinstance(value, Rows) else value for value in values], number
 
 
-def shape_of(attrs: Attrs, *values: Any) -> Any:
-    """Shape and ShapeN."""
-    shapes = [_dims_of(value, attrs["out_type"]) for value in values]
-    return shapes[0] if len(shapes) == 1 else tuple(shapes)
-
-
-def _dims_of(value: Any, dtype: Any) -> Any:
-    if not isinstance(value, Rows):
-        return np.array(value.shape, dtype)
-    return Dims((Size(value.count, value.array.shape[0]), *value.array.shape[1:]), dtype)
-
-
-def size_of(attrs: Attrs, x: Rows) -> Any:
-    """Size."""
-    return Dims((_product(_dims_of(x, attrs["out_type"]).sizes),), attrs["out_type"], True)
-
-
-def _product(sizes: Sequence[Any]) -> Any:
-    number, open_one = 1, None
-    for size in sizes:
-        if not isinstance(size, Size):
-            number *= size
-        elif open_one is None:
-            open_one = size
-        else:
-            raise Unsupported("two dimensions depend on data")
-    return number if open_one is None else Size(open_one.count * np.int32(number), open_one.most * number)
-
-
-def _sizes(value: Any) -> tuple[Any, ...]:
-    return value.sizes if isinstance(value, Dims) else ints(value) if np.size(value) else ()
-
-
-def _again(sizes: Sequence[Any], dtype: Any, is_scalar: bool = False) -> Any:
-    """A shape: known if all its parts are."""
-    if any(isinstance(size, Size) for size in sizes):
-        return Dims(tuple(sizes), dtype, is_scalar)
-    return np.array(sizes[0] if is_scalar else sizes, dtype)
-
-
-def _picked(attrs: Attrs, dims: Any, begin: Any, end: Any, strides: Any) -> Any:
-    index = indexing.index_of(attrs, begin, end, strides)
-    numbers = np.arange(len(dims.sizes))[index]
-    if np.ndim(numbers) == 0:
-        return _again([dims.sizes[int(numbers)]], dims.dtype, True)
-    return _again([dims.sizes[at] for at in numbers.tolist()], dims.dtype)
-
-
-def _sliced(attrs: Attrs, dims: Any, begin: Any, size: Any) -> Any:
-    (start,), (length,) = ints(begin), ints(size)
-    return _again(dims.sizes[start : None if length < 0 else start + length], dims.dtype)
-
-
-def _gathered(attrs: Attrs, dims: Any, indices: Any, *axis: Any) -> Any:
-    numbers = np.arange(len(dims.sizes))[np.asarray(indices)]
-    if np.ndim(numbers) == 0:
-        return _again([dims.sizes[int(numbers)]], dims.dtype, True)
-    return _again([dims.sizes[at] for at in numbers.tolist()], dims.dtype)
-
-
-def _packed(attrs: Attrs, *values: Any) -> Any:
-    dtype = next(value.dtype for value in values if isinstance(value, Dims))
-    if not all(is_known(value) or isinstance(value, Dims) for value in values):
-        raise Unsupported("a shape has parts that are not known")
-    return _again([size for value in values for size in _sizes(value)], dtype)
-
-
-def _concatenated(attrs: Attrs, *values: Any) -> Any:
-    return _packed(attrs, *values[:-1])
-
-
-def _product_of(attrs: Attrs, dims: Any, axes: Any) -> Any:
-    if not np.size(axes):
-        return dims
-    return _again([_product(dims.sizes)], dims.dtype, not attrs["keep_dims"])
-
-
-def _cast(attrs: Attrs, dims: Any) -> Any:
-    if not np.issubdtype(attrs["DstT"], np.integer):
-        return as_tensor(dims).astype(attrs["DstT"])
-    return Dims(dims.sizes, attrs["DstT"], dims.is_scalar)
-
-
-def _arithmetic(whole_number: Callable[[int, int], int], grows: bool) -> Handler:
-    """Of two shapes, part by part; a scalar goes with each part."""
-
-    def computed(attrs: Attrs, x: Any, y: Any) -> Any:
-        one, other = _sizes(x), _sizes(y)
-        length = max(len(one), len(other))
-        pairs = zip(one * (length if len(one) == 1 else 1), other * (length if len(other) == 1 else 1))
-        first = x if isinstance(x, Dims) else y
-        is_scalar = all(v.is_scalar if isinstance(v, Dims) else np.ndim(v) == 0 for v in (x, y))
-        return _again([_of_two(whole_number, grows, a, b) for a, b in pairs], first.dtype, is_scalar)
-
-    return computed
-
-
-def _of_two(whole_number: Callable[[Any, Any], Any], grows: bool, a: Any, b: Any) -> Any:
-    if not isinstance(a, Size) and not isinstance(b, Size):
-        return int(whole_number(a, b))
-    if a is b and not grows:
-        return int(whole_number(1, 1))
-    counts = [part.count if isinstance(part, Size) else np.int32(part) for part in (a, b)]
-    most = [part.most if isinstance(part, Size) else part for part in (a, b)]
-    bound = most[0] if not grows else int(whole_number(most[0], most[1]))
-    return Size(whole_number(jnp.asarray(counts[0]), jnp.asarray(counts[1])), max(bound, most[0]))
-
-
-def _floor_divided(a: Any, b: Any) -> Any:
-    return a // b
-
-
-def as_tensor(dims: Any) -> Any:
-    """A shape as a traced tensor."""
-    parts = [part.count.astype(dims.dtype) if isinstance(part, Size) else np.array(part, dims.dtype)
-             for part in dims.sizes]  # fmt: skip
-    return jnp.asarray(parts[0]) if dims.is_scalar else jnp.stack(parts)
-
-
-def _stitched(attrs: Attrs, *values: Any) -> Any:
-    half = len(values) // 2
-    dtype = next(value.dtype for value in values[half:] if isinstance(value, Dims))
-    if not is_known(*values[:half]):
-        raise Unsupported("its indices had to be known when the step is traced")
-    placed: dict[int, Any] = {}
-    for places, part in zip(values[:half], values[half:]):
-        placed.update(zip(ints(places) if places.size else (), _sizes(part)))
-    return _again([placed[at] for at in range(len(placed))], dtype)
-
-
-def _expanded(attrs: Attrs, dims: Any, axis: Any) -> Any:
-    if not dims.is_scalar:
-        raise Unsupported("a shape of a data-sized tensor gets another dimension")
-    return Dims(dims.sizes, dims.dtype)
+def _repeated(value: Rows) -> Rows:
+    is_single = (value.count == np.int32(1)) & np.bool_(value.array.shape[0] > 1)
+    return Rows(jnp.where(is_single, value.array[:1], value.array), value.count)
 
 
 # -- what is made by them ----------------------------------------------------------------------------------------------
@@ -273,16 +158,16 @@ def _expanded(attrs: Attrs, dims: Any, axis: Any) -> Any:
 def reshape(attrs: Attrs, x: Any, shape: Any) -> Any:
     """Reshape of rows: the first dimension stays one that depends on data; and of a shape."""
     if isinstance(x, Dims):
-        return Dims(x.sizes, x.dtype, not np.size(shape))
-    sizes = list(_sizes(shape))
+        return _of_shape(x, shape)
+    dims = list(sizes.sizes_of(shape))
     array = x.array if isinstance(x, Rows) else traced(x)
-    rest = sizes[1:]
-    if not sizes or any(isinstance(size, Size) or size < 0 for size in rest):
+    rest = dims[1:]
+    if not dims or any(isinstance(size, Size) or size < 0 for size in rest):
         raise Unsupported("it gives rows whose number depends on data another first dimension")
     each_row = int(np.prod(rest, dtype=np.int64))
     result = array.reshape((array.size // each_row if each_row else 0, *rest))
     if not isinstance(x, Rows):
-        return Rows(result, sizes[0].count)
+        return Rows(result, dims[0].count)
     old = int(np.prod(array.shape[1:], dtype=np.int64))
     if old == each_row:
         return Rows(result, x.count)
@@ -291,28 +176,55 @@ def reshape(attrs: Attrs, x: Any, shape: Any) -> Any:
     return Rows(result, x.count * np.int32(old // each_row))
 
 
+def _of_shape(x: Dims, shape: Any) -> Any:
+    if not is_known(shape):
+        raise Unsupported("a shape gets a shape that is not known")
+    if np.size(shape) > 1:
+        return sizes.as_tensor(x).reshape(ints(shape))
+    return Dims(x.sizes, x.dtype, not np.size(shape))
+
+
+def pad(attrs: Attrs, x: Any, paddings: Any, value: Any = 0) -> Any:
+    """Pad and PadV2: of the first dimension behind the last row that there is."""
+    if not is_known(paddings):
+        raise Unsupported("its paddings had to be known when the step is traced")
+    before, after = paddings[0].tolist()
+    array = arrays.pad(attrs, _with_neutral(x, value), paddings, np.array(value, x.array.dtype))
+    return Rows(array, x.count + np.int32(before + after) if before + after else x.count)
+
+
 def fill(attrs: Attrs, shape: Any, value: Any) -> Any:
     """Fill and BroadcastTo by a shape whose first dimension depends on data."""
-    sizes = shape.sizes
-    if not isinstance(sizes[0], Size) or any(isinstance(size, Size) for size in sizes[1:]):
+    first, *rest = shape.sizes
+    if not isinstance(first, Size) or any(isinstance(size, Size) for size in rest):
         raise Unsupported("a dimension other than the first depends on data")
-    return Rows(jnp.broadcast_to(jnp.asarray(value), (sizes[0].most, *sizes[1:])), sizes[0].count)
+    return Rows(jnp.broadcast_to(jnp.asarray(value), (first.most, *rest)), first.count)
 
 
 def tile(attrs: Attrs, x: Any, multiples: Any) -> Any:
-    """Tile: one row as often as data says."""
-    first, *rest = multiples.sizes
-    if not isinstance(first, Size) or x.shape[0] != 1 or any(isinstance(size, Size) for size in rest):
-        raise Unsupported("it repeats rows as often as data says")
-    return Rows(jnp.tile(x, (first.most, *rest)), first.count)
+    """Tile as often as data says along the first dimension, or of rows."""
+    first, *rest = sizes.sizes_of(multiples)
+    if (isinstance(x, Rows) and isinstance(first, Size)) or any(isinstance(size, Size) for size in rest):
+        raise Unsupported("it repeats rows whose number depends on data as often as data says")
+    if isinstance(first, Size):
+        return Rows(jnp.tile(x, (first.most, *rest)), first.count * np.int32(x.shape[0]))
+    array = jnp.tile(x.array, (1, *rest))
+    places = np.arange(first * array.shape[0], dtype=np.int32) % jnp.maximum(x.count, np.int32(1))
+    return Rows(jnp.take(array, places, 0, mode="clip") if first != 1 else array, x.count * np.int32(first))
 
 
 def range_(attrs: Attrs, start: Any, limit: Any, delta: Any) -> Any:
-    """Range from zero by one."""
-    if not is_known(start, delta) or whole(start) != 0 or whole(delta) != 1:
-        raise Unsupported("its limits had to be known when the step is traced")
-    (size,) = limit.sizes
-    return Rows(jnp.arange(size.most, dtype=limit.dtype), size.count)
+    """Range with a limit that depends on data."""
+    if not is_known(delta):
+        raise Unsupported("its delta had to be known when the step is traced")
+    dtype, step = next(v.dtype for v in (start, limit) if isinstance(v, Dims)), whole(delta)
+    (low, least, _), (high, _, most) = sizes.bounds(start), sizes.bounds(limit)
+    if step < 0:
+        (low, _, most), (high, least, _) = sizes.bounds(start), sizes.bounds(limit)
+    away = 1 if step > 0 else -1
+    room = max(0, -(-(most - least) // abs(step)))
+    count = jnp.maximum((high - low + np.int32(step - away)) // np.int32(step), np.int32(0))
+    return Rows(low.astype(dtype) + np.arange(room).astype(dtype) * np.array(step, dtype), count)
 
 
 def segment_sum(kind: str) -> Handler:
@@ -398,17 +310,6 @@ def expand_dims(attrs: Attrs, x: Any, axis: Any) -> Any:
     return Rows(jnp.expand_dims(x.array, at), x.count)
 
 
-def strided_slice(attrs: Attrs, x: Any, begin: Any, end: Any, strides: Any) -> Any:
-    """StridedSlice of all rows."""
-    index = indexing.index_of(attrs, begin, end, strides)
-    is_whole = index and (index[0] is Ellipsis or (isinstance(index[0], slice) and index[0] == slice(None, None, 1)))
-    if index and index[0] is Ellipsis:  # takes all of what the others leave
-        is_whole = len([part for part in index if part is not None]) - 1 < x.array.ndim
-    if not is_whole or None in index[:1]:
-        raise Unsupported("it takes some of the rows whose number depends on data")
-    return Rows(x.array[index], x.count)
-
-
 def transpose(attrs: Attrs, x: Any, permutation: Any) -> Any:
     """Transpose of what stands behind the first dimension."""
     if ints(permutation)[0] != 0:
@@ -416,28 +317,56 @@ def transpose(attrs: Attrs, x: Any, permutation: Any) -> Any:
     return Rows(jnp.transpose(x.array, ints(permutation)), x.count)
 
 
-SIZED: dict[str, Handler] = {  # ops of shapes
-    "StridedSlice": _picked, "Slice": _sliced, "GatherV2": _gathered, "Gather": _gathered, "Pack": _packed,
-    "ConcatV2": _concatenated, "Prod": _product_of, "Cast": _cast, "ExpandDims": _expanded, "Reshape": reshape,
-    "Mul": _arithmetic(lambda a, b: a * b, True), "FloorDiv": _arithmetic(_floor_divided, False),
-    "Maximum": _arithmetic(lambda a, b: jnp.maximum(a, b) if hasattr(a, "dtype") else max(a, b), True),
-    "DynamicStitch": _stitched, "Fill": fill, "Tile": tile, "Range": range_,
+def reverse(attrs: Attrs, x: Any, axes: Any) -> Any:
+    """ReverseV2: the last row that there is comes first."""
+    along = [axis % x.array.ndim for axis in ints(axes)] if np.size(axes) else []
+    array = jnp.flip(x.array, along)
+    if 0 in along:  # what is not there comes first now
+        array = jnp.roll(array, x.count - np.int32(array.shape[0]), 0)
+    return Rows(array, x.count)
+
+
+def cumulative(op: str, neutral: int) -> Handler:
+    """Cumsum and Cumprod: what stands behind the last row changes nothing."""
+
+    def summed(attrs: Attrs, x: Any, axis: Any) -> Any:
+        return Rows(reductions.RULES[op].apply(attrs, _with_neutral(x, neutral), axis), x.count)
+
+    return summed
+
+
+def extreme_at(op: str, worst: Callable[[Any], Any]) -> Handler:
+    """ArgMax and ArgMin."""
+    rule = reductions.RULES[op].apply
+
+    def found(attrs: Attrs, x: Any, axis: Any) -> Any:
+        if whole(axis) % x.array.ndim:
+            return Rows(rule(attrs, x.array, axis), x.count)
+        return rule(attrs, _with_neutral(x, worst(x.array.dtype)), axis)
+
+    return found
+
+
+SIZED: dict[str, Handler] = {  # ops that take shapes
+    **sizes.HANDLERS, "Reshape": reshape, "Fill": fill, "Tile": tile, "Range": range_,
     "BroadcastTo": lambda attrs, x, shape: fill(attrs, shape, x),
     **{"UnsortedSegment" + kind: segment_sum(kind) for kind in ("Sum", "Prod", "Max", "Min")},
 }  # fmt: skip
 OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
-    "Shape": shape_of, "ShapeN": shape_of, "Size": size_of, "Reshape": reshape, "Squeeze": squeeze,
-    "ExpandDims": expand_dims, "StridedSlice": strided_slice, "Transpose": transpose, "ConcatV2": concat,
+    "Shape": sizes.shape_of, "ShapeN": sizes.shape_of, "Size": sizes.size_of, "Reshape": reshape, "Squeeze": squeeze,
+    "ExpandDims": expand_dims, "Transpose": transpose, "ConcatV2": concat, "ReverseV2": reverse, "Tile": tile,
     "Sum": _over_rows("Sum", lambda dtype: 0), "Prod": _over_rows("Prod", lambda dtype: 1),
     "Max": _over_rows("Max", indexing.lowest), "Min": _over_rows("Min", indexing.highest),
     "All": _over_rows("All", lambda dtype: True), "Any": _over_rows("Any", lambda dtype: False),
     "Mean": mean, "L2Loss": lambda attrs, x: reductions.l2_loss(attrs, _with_neutral(x, 0)),
+    "Cumsum": cumulative("Cumsum", 0), "Cumprod": cumulative("Cumprod", 1), "Pad": pad, "PadV2": pad,
+    "ArgMax": extreme_at("ArgMax", reductions.least), "ArgMin": extreme_at("ArgMin", reductions.most),
     "DynamicStitch": stitch_of_parts, "ParallelDynamicStitch": stitch_of_parts,
     **{"UnsortedSegment" + kind: segment_sum(kind) for kind in ("Sum", "Prod", "Max", "Min")},
 }  # fmt: skip
 
 RULES = {
-    "Unique": _unique_rule(2), "UniqueWithCounts": _unique_rule(3), "Where": Rule(where),
+    "Unique": _unique_rule(2), "UniqueWithCounts": _unique_rule(3), "Where": Rule(where, rows=where),
     "DynamicPartition": Rule(dynamic_partition), "DynamicStitch": Rule(dynamic_stitch),
     "ParallelDynamicStitch": Rule(dynamic_stitch),
 }  # fmt: skip

@@ -330,8 +330,7 @@ FAMILIES = {
     "BlockLSTMGradV2": _with(_block_grad(2)),
     "GRUBlockCell": _with(_gru),
     "GRUBlockCellGrad": _with(_gru_grad),
-    "CTCLoss": _with(_ctc),
-    "CTCLossV2": _with(_ctc),
+    "CTCLoss": _with(_ctc),  # of CTCLossV2, whose blank comes first, there is no kernel for CPUs
     "FakeQuantWithMinMaxArgs": _with(
         lambda d: ([_floats(d, 9)], {"min": -1.3, "max": 1.7, "num_bits": d.one_of(4, 8)})
     ),

@@ -1,0 +1,268 @@
+"""Slices of data-sized rows, and slices whose limits depend on data, which give such rows; their gradients.
+
+A slice is taken by its entries, one for each axis. Those that take one element are followed at once; of the first axis
+that is left a range is taken by its indices: as many as there is room for, of which a traced number is there. The
+other entries are known.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from npu_shim.step import schedule
+from npu_shim.step.graph import Node
+from npu_shim.step.refusals import Unknown, Unsupported
+from npu_shim.step.rules import products
+from npu_shim.step.values import Dims, Rows, Size, ints, is_known, traced
+
+OPS = frozenset(["StridedSlice", "Slice", "StridedSliceGrad"])
+
+
+class Entry(NamedTuple):
+    """What is taken of one axis.
+
+    Attributes:
+        kind: "range", "element", "new" or "rest".
+        low, high: int, traced int32, or None for the end of the axis.
+        step: int.
+        most: how many elements it may have, None if that is not known.
+    """
+
+    kind: str
+    low: Any = None
+    high: Any = None
+    step: int = 1
+    most: int | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its limits are."""
+        return not any(isinstance(limit, jax.Array) for limit in (self.low, self.high))
+
+    @property
+    def index(self) -> Any:
+        """What numpy calls it."""
+        return {"element": self.low, "new": None, "rest": Ellipsis}.get(
+            self.kind, slice(self.low, self.high, self.step)
+        )  # fmt: skip
+
+
+def is_open(node: Node, inputs: Sequence[Any]) -> bool:
+    """Whether a node takes a slice of rows, or one whose limits are not known."""
+    if node.op not in OPS or (isinstance(inputs[0], Dims) and node.op != "StridedSliceGrad"):
+        return False
+    if any(isinstance(value, (Rows, Dims)) for value in inputs):
+        return True
+    return not is_known(inputs[2] if node.op == "Slice" else inputs[1], inputs[2])
+
+
+def taken(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """What such a node gives: Rows, or a tensor where single elements are taken.
+
+    Raises:
+        Unknown: a limit is computed of whole numbers that are fed one by one: a program for each of them is better.
+        Unsupported: an axis behind the first has limits that are not known.
+    """
+    entries = _entries(scope, node, inputs)
+    if node.op != "StridedSliceGrad":
+        if not any(map(_is_open, entries)) or not _are_fed(scope, node, (1, 2)):
+            return _counted_alike(scope, inputs[0], entries)
+        raise Unknown(1 if not is_known(inputs[1]) else 2)
+    shape, gradient = inputs[0], inputs[4]
+    sizes = shape.sizes if isinstance(shape, Dims) else ints(shape)
+    room = tuple(size.most if isinstance(size, Size) else size for size in sizes)
+    count = sizes[0].count if isinstance(sizes[0], Size) else None
+
+    def forward(array: Any) -> Any:
+        part = _sliced(array if count is None else Rows(array, count), entries)
+        return part.array if isinstance(part, Rows) else part
+
+    g = gradient.array * products.live(gradient) if isinstance(gradient, Rows) else traced(gradient)
+    (result,) = jax.linear_transpose(forward, jax.ShapeDtypeStruct(room, g.dtype))(g)
+    return result if count is None else Rows(result, count)
+
+
+def _counted_alike(scope: Any, x: Any, entries: Sequence[Entry]) -> Any:
+    """What is taken; of slices that leave out as many rows of the same, the numbers are one value."""
+    result, first = _sliced(x, entries), next((entry for entry in entries if entry.kind != "element"), None)
+    if first is None or first is not entries[0] or not (isinstance(result, Rows) and isinstance(x, Rows)):
+        return result
+    if first.kind != "range" or not first.is_known:
+        return result
+    low, high = first.low or 0, 0 if first.high is None else first.high
+    if low < 0 or first.step != 1 or (first.high is not None and high >= 0):
+        return result
+    _, count = scope.left.setdefault((id(x.count), low - high), (x.count, result.count))
+    return Rows(result.array, count)
+
+
+def _is_open(entry: Entry) -> bool:
+    """Whether it takes as many elements as traced limits say."""
+    return entry.kind == "range" and not entry.is_known
+
+
+def _are_fed(scope: Any, node: Node, numbers: Sequence[int]) -> bool:
+    """Whether the limits are computed of feeds alone that are single whole numbers."""
+    feeds = scope.run.program.feeds if scope.schedule.graph is scope.run.program.graph else {}
+    behind = [
+        scope.value(scope.raw((fed, 0)))
+        for number in numbers
+        for fed in schedule.sources_behind(scope.schedule.graph, scope.nodes[node.inputs[number][0]], feeds)
+    ]
+    open_ones = [value for value in behind if not is_known(value)]
+    return bool(open_ones) and all(v.ndim == 0 and np.issubdtype(v.dtype, np.integer) for v in open_ones)
+
+
+# -- entries -----------------------------------------------------------------------------------------------------------
+
+
+def _entries(scope: Any, node: Node, inputs: Sequence[Any]) -> list[Entry]:
+    begins, ends = (_numbers(scope, node.inputs[number], inputs[number]) for number in (1, 2))
+    if node.op == "Slice":
+        return [_of_size(begin, size) for begin, size in zip(begins, ends)]
+    if not is_known(inputs[3]):
+        raise Unknown(3)
+    strides = ints(inputs[3])
+    return [_entry(node.attrs, at, *limits) for at, limits in enumerate(zip(begins, ends, strides))]
+
+
+def _numbers(scope: Any, source: Any, value: Any) -> list[Any]:
+    """The elements of a vector of limits: ints where they are known."""
+    if is_known(value):
+        return list(ints(value)) if value.size else []
+    if isinstance(value, Dims):
+        return [part if isinstance(part, Size) else int(part) for part in value.sizes]
+    made = scope.nodes[source[0]]
+    if made.op == "Pack" and all(part in scope.values for part, _ in made.inputs):
+        return [_number(scope.value(scope.raw(part))) for part in made.inputs]
+    if isinstance(value, Rows):
+        raise Unsupported("its limits are as many as data says")
+    return [value[at] for at in range(value.shape[0])]
+
+
+def _number(part: Any) -> Any:
+    if isinstance(part, Dims):
+        (part,) = part.sizes
+    return part if isinstance(part, (Size, jax.Array)) else int(part)
+
+
+def _count(number: Any) -> Any:
+    """A limit: int, traced, or None."""
+    if isinstance(number, Size):
+        return number.count
+    return number.astype(np.int32) if isinstance(number, jax.Array) else number
+
+
+def _most(number: Any) -> int | None:
+    """How much a limit may be, None if that is not known."""
+    least, most = (number.least, number.most) if isinstance(number, Size) else (number, number)
+    return most if isinstance(least, int) and least >= 0 else None
+
+
+def _of_size(begin: Any, size: Any) -> Entry:
+    low, length = _count(begin), _count(size)
+    if isinstance(length, int) and length < 0:
+        return Entry("range", _behind(low, 1))
+    return Entry("range", _behind(low, 1), low + length, most=_most(size))
+
+
+def _behind(low: Any, step: int) -> Any:
+    """Where a range begins; None if that is at the first element."""
+    return None if isinstance(low, int) and low == 0 and step > 0 else low
+
+
+def _entry(attrs: Any, at: int, low: Any, high: Any, step: int) -> Entry:
+    has = lambda mask: bool(attrs[mask] >> at & 1)  # noqa: E731
+    if has("ellipsis_mask"):
+        return Entry("rest")
+    if has("new_axis_mask"):
+        return Entry("new")
+    if has("shrink_axis_mask"):
+        return Entry("element", _count(low))
+    most = _most(high) if step > 0 and not has("end_mask") else None
+    return Entry(
+        "range", None if has("begin_mask") else _count(low), None if has("end_mask") else _count(high), step, most
+    )
+
+
+# -- what is taken -----------------------------------------------------------------------------------------------------
+
+
+def _sliced(x: Any, entries: Sequence[Entry]) -> Any:
+    array, count = (x.array, x.count) if isinstance(x, Rows) else (traced(x), None)
+    entries = _without_rest(list(entries), array.ndim)
+    while entries and entries[0].kind == "element":
+        array, count = _element(array, count, entries.pop(0).low), None
+    if not entries:
+        return array if count is None else Rows(array, count)
+    first, others = entries[0], entries[1:]
+    if any(map(_is_open, others)):
+        raise Unsupported("an axis behind the first has limits that depend on data")
+    index = (slice(None), *(entry.index for entry in others))
+    if count is None and not _is_open(first):
+        return array[tuple(entry.index for entry in entries)]
+    if first.kind == "new":
+        raise Unsupported("it puts a dimension before rows whose number depends on data")
+    if first.low is not None or first.high is not None or first.step != 1:
+        array, count = _range(array, count, first)
+    return Rows(array[index], count)
+
+
+def _without_rest(entries: list[Entry], rank: int) -> list[Entry]:
+    """Entries in which whole ranges stand for an Ellipsis."""
+    at = next((at for at, entry in enumerate(entries) if entry.kind == "rest"), None)
+    if at is None:
+        return entries
+    axes = rank - sum(entry.kind in ("range", "element") for entry in entries)
+    return [*entries[:at], *[Entry("range")] * axes, *entries[at + 1 :]]
+
+
+def _element(array: Any, count: Any, at: Any) -> Any:
+    """One element of the first axis, from the end if `at` is below zero."""
+    size = np.int32(array.shape[0]) if count is None else count
+    at = jnp.asarray(at).astype(np.int32)
+    return jnp.take(array, jnp.where(at < 0, at + size, at), 0, mode="clip")
+
+
+def _range(array: Any, count: Any, entry: Entry) -> tuple[Any, Any]:
+    """(The rows of a range with room for all that there may be, how many there are)."""
+    most = array.shape[0]
+    if _is_first(entry, most if count is None else None, count):
+        return jnp.take(array, np.arange(_room(entry, most)), 0), entry.high
+    size = jnp.int32(most) if count is None else count
+    forward = entry.step > 0
+    least = jnp.int32(0 if forward else -1)
+
+    def bounded(limit: Any, default: Any) -> Any:
+        if limit is None:
+            return default
+        limit = jnp.asarray(limit).astype(np.int32)
+        return jnp.clip(jnp.where(limit < 0, limit + size, limit), least, size + least)
+
+    start = bounded(entry.low, jnp.int32(0) if forward else size + least)
+    stop = bounded(entry.high, size if forward else least)
+    step = np.int32(entry.step)
+    away = np.int32(1 if forward else -1)
+    number = jnp.maximum((stop - start + step - away) // step, np.int32(0))
+    places = start + step * np.arange(_room(entry, most), dtype=np.int32)
+    return jnp.take(array, places, 0, mode="clip"), number
+
+
+def _is_first(entry: Entry, size: int | None, count: Any) -> bool:
+    """Whether a range is of the first elements, of which there are as many as its end says."""
+    if isinstance(entry.low, jax.Array) or entry.low or entry.step != 1 or not isinstance(entry.high, jax.Array):
+        return False
+    return entry.high is count or (size is not None and entry.most is not None and entry.most <= size)
+
+
+def _room(entry: Entry, most: int) -> int:
+    """The most elements that a range has, of an axis of at most this size."""
+    if not entry.is_known:
+        return -(-min(most, most if entry.most is None else entry.most) // abs(entry.step))
+    turns = [abs(limit) + by for limit in (entry.low, entry.high) if limit is not None for by in (-1, 0, 1)]
+    sizes = {most, *(size for size in turns if 0 <= size <= most)}
+    return max(len(range(size)[entry.index]) for size in sizes)

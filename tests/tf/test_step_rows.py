@@ -1,0 +1,74 @@
+"""Data-sized rows in interpreted steps beside sessions: what takes them, their numbers, their gradients."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
+from step_runs import Step  # noqa: E402
+
+MASKS = [[1, 0, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 1, 0]]
+GIVEN = np.random.RandomState(0).randn(6, 3).astype(np.float32)
+OF_ROWS = {  # of rows [n, 3], n a number that data says, and their number
+    "from 1 on": lambda rows, n: rows[1:],
+    "from 1 to 3": lambda rows, n: rows[1:3],
+    "but the last": lambda rows, n: rows[:-1],
+    "the last two": lambda rows, n: rows[-2:],
+    "every other": lambda rows, n: rows[::2],
+    "backwards": lambda rows, n: rows[::-1],
+    "backwards from the last but one": lambda rows, n: rows[-2::-2],
+    "a slice of a slice": lambda rows, n: rows[:3][1:],
+    "from as many as there are": lambda rows, n: rows[n:],
+    "columns too": lambda rows, n: rows[1:, 1:],
+    "a column": lambda rows, n: rows[1:, 0],
+    "behind a new axis": lambda rows, n: rows[:, None, 1:],
+    "the first": lambda rows, n: rows[0],
+    "the last": lambda rows, n: rows[-1],
+    "an element": lambda rows, n: rows[n - 1, 1],
+    "a part": lambda rows, n: tf.slice(rows, [0, 1], [-1, 2]),
+    "all but the first of a tensor": lambda rows, n: tf.constant(GIVEN)[n - 1 :] * rows[0],
+    "as many as there are": lambda rows, n: tf.constant(GIVEN)[:n] * rows,
+    "as many, every other": lambda rows, n: tf.constant(GIVEN)[:n:2, 1:],
+    "a column of as many": lambda rows, n: tf.transpose(GIVEN)[1, :n],
+    "reversed": lambda rows, n: tf.reverse(rows, [0, 1]) * rows,
+    "sums up to each": lambda rows, n: tf.cumsum(rows) + tf.cumsum(rows, reverse=True, exclusive=True),
+    "repeated": lambda rows, n: tf.tile(rows, [2, 2]),
+    "joined": lambda rows, n: tf.concat([rows, GIVEN[:2], rows], 0),
+    "the largest": lambda rows, n: tf.gather(rows, tf.argmax(rows, 0)),
+    "one with each": lambda rows, n: rows - rows[0],
+    "softmax": lambda rows, n: tf.nn.softmax(rows[1:]),
+    "a range": lambda rows, n: tf.cast(tf.range(1, 8 - n, 2), tf.float32),
+    "a falling range": lambda rows, n: tf.cast(tf.range(6, n, -1), tf.float32),
+    "a range from there": lambda rows, n: tf.cast(tf.range(n, 7), tf.float32),
+    "copies": lambda rows, n: tf.tile([1.0, 2.0], [6 - n]),
+    "ones": lambda rows, n: tf.ones([8 - n, 2]),
+    "the different": lambda rows, n: tf.cast(tf.unique(tf.cast(rows[:, 0] * 2, tf.int32))[1], tf.float32),
+}
+NOT_TRAINED = ("repeated",)  # the gradient reshapes rows to copies of them
+
+
+@pytest.fixture
+def network():
+    """(Feeds x and mask, their variable, name -> (value, its number of elements))."""
+    with tf.Graph().as_default():
+        x, mask = tf.placeholder(tf.float32, [6, 3], "x"), tf.placeholder(tf.bool, [6], "mask")
+        w = tf.get_variable("w", initializer=np.float32(np.eye(3) + 0.3), use_resource=True)
+        rows = tf.boolean_mask(tf.matmul(x, w), mask)
+        made = {name: change(rows, tf.shape(rows)[0]) for name, change in OF_ROWS.items()}
+        yield x, mask, w, made
+
+
+def test_rows_are_those_of_a_session(network):
+    x, mask, w, made = network
+    trained = [value for name, value in made.items() if name not in NOT_TRAINED]
+    weighted = [tf.reduce_sum(tf.tanh(value) * (1.0 + at)) for at, value in enumerate(trained)]
+    fetches = [*(tf.reduce_sum(value) for value in made.values()), *(tf.shape(value) for value in made.values())]
+    fetches.append(tf.gradients(tf.add_n(weighted), w)[0])
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        step = Step(tf.get_default_graph(), fetches, {"w": session.run(w)}, [x, mask])
+        for bits in MASKS:
+            feeds = {x: GIVEN, mask: np.array(bits, bool)}
+            names = [*made, *("shape: " + name for name in made), "gradient"]
+            for name, got, want in zip(names, step(feeds), session.run(fetches, feeds)):
+                np.testing.assert_allclose(got, want, 1e-5, 1e-5, err_msg="%s of %s" % (name, bits))
