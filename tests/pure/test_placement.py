@@ -24,16 +24,17 @@ def test_a_feed_is_split_where_its_first_dimension_is_a_multiple():
 
 
 def test_state_is_divided_by_its_longest_dimension_that_is_a_multiple_where_its_role_is_asked_for():
-    slot, weight, odd = (
+    variables = [
         Tensor("state", name, shape, "float32", role)
         for name, shape, role in (
             ("w/Adam", (30522, 1024, 8), "optimizer"), ("w", (4, 12), "parameter"), ("step", (6,), "optimizer")
         )
-    )  # fmt: skip
+    ]  # fmt: skip
+    slot = variables[0]
     by = {word: placement.of(seen(4), 4, word) for word in placement.SHARDED}
-    assert [by["off"].divided(each) for each in (slot, weight, odd)] == [None] * 3
-    assert [by["optimizer"].divided(each) for each in (slot, weight, odd)] == [1, None, None]
-    assert [by["all"].divided(each) for each in (slot, weight, odd)] == [1, 1, None]
+    assert [by["off"].divided(variable) for variable in variables] == [None] * 3
+    assert [by["optimizer"].divided(variable) for variable in variables] == [1, None, None]
+    assert [by["all"].divided(variable) for variable in variables] == [1, 1, None]
     assert by["optimizer"].bytes_of(slot) * 4 == slot.bytes
     assert placement.of(seen(4), 1, "all").divided(slot) is None
     assert sorted(placement.SHARDED) == sorted(words.SHARD_STATE.known)
