@@ -20,6 +20,7 @@ from npu_shim.pjrt.cost.cards import Card
 from npu_shim.pjrt.cost.on_cards import OnCards, of_folders
 from npu_shim.pjrt.cost.report import Cost
 from npu_shim.pjrt.manifest import Manifest
+from npu_shim.pjrt.placement import Placement
 from npu_shim.xla import step_function
 from npu_shim.xla.sources import Source
 
@@ -63,6 +64,7 @@ def on_cards(
     targets: Any,
     jax: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
+    placement: Placement = compiling.ONE,
     **given: Any
 ) -> OnCards:
     """Returns what the step as written and the step under options cost on cards that need not be here.
@@ -74,6 +76,7 @@ def on_cards(
         targets: names of cards ("h100"), or paths of files that describe some; or `cards.Card`s.
         jax: an interpreter with JAX and its CUDA plugin; default as for `compiling.interpreter`.
         progress: is told in a line what is done.
+        placement: of how many cards of a kind, and what each has of the state, see `pjrt.placement.of_cards`.
         **given: constants, device, float32_products and precision options, as for `npu_shim.export.export`.
 
     Raises:
@@ -91,7 +94,7 @@ def on_cards(
                 progress("%s lowers nothing of this step; npu-shim plan says why" % os.path.basename(path))
             for line in manifest.read(path).plan["attention"]["stays"].items():
                 progress("attention '%s' stays: %s" % line)
-        return of_folders(paths, wanted, python, progress)
+        return of_folders(paths, wanted, python, progress, placement)
 
 
 def write_forms(folder: str, source: Any, fetches: Any, feeds: Any, **given: Any) -> list[str]:

@@ -33,7 +33,7 @@ class Placement:
     """The devices of a program.
 
     Attributes:
-        devices: tuple of jax devices, of one platform.
+        devices: tuple of jax devices, of one platform; of None where only their number matters.
         shard_state: which variables are divided, a key of SHARDED.
     """
 
@@ -57,6 +57,10 @@ class Placement:
         if len(self.devices) == 1:
             return sharding.SingleDeviceSharding(self.devices[0])
         return sharding.NamedSharding(self._mesh, sharding.PartitionSpec())
+
+    def bytes_of_feed(self, feed: Tensor) -> int:
+        """Bytes of a feed on each device."""
+        return feed.bytes // (len(self.devices) if self.splits(feed.shape) else 1)
 
     def of_feed(self, shape: Sequence[int], leading: int = 0) -> Any:
         """The jax sharding of a feed.
@@ -116,6 +120,11 @@ def of(jax: Any, count: int | str, shard_state: str = "off") -> Placement:
     if len(seen) < int(count):
         raise ConfigError("devices is %s, and JAX sees %d (%s)" % (count, len(seen), seen[0].platform))
     return Placement(tuple(seen[: int(count)]), shard_state)
+
+
+def of_cards(count: int, shard_state: str = "off") -> Placement:
+    """Returns the placement of a program on cards that need not be here."""
+    return Placement((None,) * count, shard_state)
 
 
 def provide(jax: Any, count: int | str) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from npu_shim import cli, configs
 from npu_shim.pjrt import manifest
-from npu_shim.pjrt.cost import card_report, cards, hlo, kernels
+from npu_shim.pjrt.cost import card_report, cards, collectives, hlo, kernels
+from npu_shim.pjrt.cost.collectives import Collective
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError
 
@@ -256,6 +257,36 @@ large {
 """
 
 
+EXCHANGES = """HloModule m, is_scheduled=true
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT sum = f32[] add(a, b)
+}
+
+ENTRY main {
+  x = f32[64,32]{1,0} parameter(0)
+  w = f32[32,32]{1,0} parameter(1)
+  start = ((f32[64,32]{1,0}), f32[64,32]{1,0}) all-reduce-start(x), channel_id=1, to_apply=add, metadata={op_name="jit(step)/call_exported/gradients/one"}
+  y = f32[64,32]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  z = f32[64,32]{1,0} dot(y, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  one = f32[64,32]{1,0} all-reduce-done(start)
+  two = (bf16[4]{0}, bf16[8]{0}) all-gather(one, z), channel_id=2, dimensions={0}
+  three = f32[8,32]{1,0} reduce-scatter(z), channel_id=3, dimensions={0}, to_apply=add
+  ROOT all = ((bf16[4]{0}, bf16[8]{0}), f32[8,32]{1,0}) tuple(two, three)
+}
+"""  # noqa: E501
+
+
+def test_what_devices_exchange_and_what_overlaps_products():
+    assert collectives.of(hlo.parse(EXCHANGES)) == (
+        Collective("all-reduce", 64 * 32 * 4, 2, "gradients/one"),
+        Collective("all-gather", 24, 0, ""),
+        Collective("reduce-scatter", 8 * 32 * 4, 0, ""),
+    )
+
+
 def test_of_a_conditional_the_branch_counts_that_moves_most():
     line = "r = f32[16]{0} conditional(p0, p1, p2), branch_computations={small, large}"
     program = kernels_of([line], ("s32[]", "f32[16]", "f32[1024]"), BRANCHES)
@@ -276,6 +307,16 @@ def test_a_card_too_small_for_the_variables(step, tmp_path, capsys):
     assert cli.main(["cost", step, "--target", small, "--jax", "/nowhere"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("npu_shim: the variables alone take 4.00 GB, 'mine' has 3.00 GB: no batch fits; take a")
+
+
+def test_what_a_card_has_no_room_for_several_have(step, tmp_path, capsys):
+    """Then it comes to the interpreter, which is none."""
+    small = changed(tmp_path, gpu_device_info=dict(INFO, device_memory_size=3 * 10**9))
+    argv = ["cost", step, "--target", small, "--jax", "/nowhere", "--devices", "8", "--shard-state"]
+    assert cli.main([*argv, "optimizer"]) == 2
+    assert "the variables alone take 4.00 GB" in capsys.readouterr().err
+    assert cli.main([*argv, "all"]) == 2
+    assert "'/nowhere' cannot be run" in capsys.readouterr().err
 
 
 def interpreter(tmp_path, modules):
@@ -333,3 +374,12 @@ def test_arguments_that_do_not_go_together(step, capsys):
     assert "two targets are called 'h100'" in capsys.readouterr().err
     assert cli.main(["cost", step, "--target", "h100,v100"]) == 2
     assert "target 'v100' is neither a known card" in capsys.readouterr().err
+    several = ["cost", step, "--target", "h100", "--jax", sys.executable, "--devices"]
+    assert cli.main([*several, "all"]) == 2
+    assert "need not be here: give their number" in capsys.readouterr().err
+    assert cli.main([*several, "8", "--shard-state", "optimiser"]) == 2
+    assert "--shard-state is 'optimiser', expected one of off, optimizer, all (did you mean 'optimizer'" in (
+        capsys.readouterr().err
+    )
+    assert cli.main(["cost", step, "--devices", "8"]) == 2
+    assert "give --target with them" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def files(tmp_path_factory):
 def compiled(monkeypatch):
     """In the compiler's place: memory is 10 kB and 1 kB a sample, 500 bytes where a step has low products."""
 
-    def pretend(folder, card, python=None):
+    def pretend(folder, card, python=None, placement=compiling.ONE):
         described = manifest.read(folder)
         seen.append((described, card.key))
         batch = described.feeds[0].shape[0]

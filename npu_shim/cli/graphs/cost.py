@@ -11,8 +11,10 @@ from typing import Any
 
 from npu_shim.cli.graphs.export import add_step_arguments, feeds_of, step_of
 from npu_shim.cli.graphs.plan import OPTIONS, names
+from npu_shim.options import devices, words
 from npu_shim.pjrt import atomic_write, manifest
-from npu_shim.rewriter.errors import ConfigError
+from npu_shim.pjrt.placement import Placement, of_cards
+from npu_shim.rewriter.errors import ConfigError, one_of
 
 GRAPHS = ("saved_model.pb", "saved_model.pbtxt", "checkpoint")  # files of a folder that stands for a graph
 
@@ -26,6 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "exported steps: cpu or cuda, which they are compiled for")  # fmt: skip
     parser.add_argument("--target", metavar="CARD,CARD", help="compile for these cards, which need not be "
                         "here: a100, b200, h100, rtx4090, t4, or files that describe some")  # fmt: skip
+    parser.add_argument("--devices", metavar="N", help="with --target: N such cards run the step together, each a part "
+                        "of the batch; figures are those of one card")  # fmt: skip
+    parser.add_argument("--shard-state", metavar="S", help="with --devices: off (default), optimizer or all: which "
+                        "variables each card has a part of")  # fmt: skip
     parser.add_argument("--fit", metavar="CARD", help="find the largest batch that fits on that card, of a graph whose "
                         "feeds have open first dimensions; --batch is tried first")  # fmt: skip
     parser.add_argument("--jax", metavar="PYTHON", help="an interpreter with JAX and its CUDA plugin, for --target and "
@@ -58,6 +64,8 @@ def main(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     if args.target and args.no_compile:
         raise ConfigError("--target and --no-compile: what a step costs on a card is what the compiler says; give one")
+    if (args.devices or args.shard_state) and not args.target:
+        raise ConfigError("--devices and --shard-state are for cards that need not be here; give --target with them")
     if args.target and args.fit:
         raise ConfigError("--fit finds a batch, --target takes the one that is given; give one")
     if args.jax and not (args.target or args.fit):
@@ -110,14 +118,24 @@ def _on_cards(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Returns (values for JSON, text) of what the steps cost on each card."""
     from npu_shim.pjrt.cost import cards, compiling, on_cards
 
+    placement = _placement(args)
     wanted = [cards.card(name) for name in names(args.target)]
     interpreter = compiling.interpreter(args.jax)
     if _are_steps(args):
-        return on_cards.report(on_cards.of_folders(args.what, wanted, interpreter, _progress))
+        return on_cards.report(on_cards.of_folders(args.what, wanted, interpreter, _progress, placement))
     from npu_shim.export import cost
 
     source, fetches, feeds, options, given = _graph(args)
-    return on_cards.report(cost.on_cards(source, fetches, feeds, wanted, interpreter, _progress, **given, **options))
+    return on_cards.report(
+        cost.on_cards(source, fetches, feeds, wanted, interpreter, _progress, placement, **given, **options)
+    )
+
+
+def _placement(args: argparse.Namespace) -> Placement:
+    count = devices.checked(args.devices or 1, "--devices")
+    if count == devices.ALL:
+        raise ConfigError("--devices is 'all', and the cards of --target need not be here: give their number")
+    return of_cards(int(count), one_of(args.shard_state or "off", words.SHARD_STATE.known, "--shard-state"))
 
 
 def _fits(args: argparse.Namespace) -> tuple[Any, str]:

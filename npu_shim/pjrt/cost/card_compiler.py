@@ -2,9 +2,10 @@
 
 Run as a file, by any interpreter with JAX and its CUDA plugin:
 
-    python card_compiler.py STEP TARGET OUT
+    python card_compiler.py STEP TARGET OUT COUNT SHARD_STATE
 
-STEP is an exported step, TARGET a GpuTargetConfigProto as text; OUT gets before.hlo and after.hlo, the program before
+STEP is an exported step, TARGET a GpuTargetConfigProto as text; COUNT such cards run it together, and SHARD_STATE is as
+in `placement.Placement`. OUT gets before.hlo and after.hlo, the program before
 optimization and as it is scheduled on the card, and result.json: XLA's own memory figures and what computes attention,
 or what failed and why.
 A process of its own: the settings below hold for a whole process, and XLA ends it where it meets what it cannot do.
@@ -26,26 +27,26 @@ class Failed(Exception):
     """What failed, a key of `compiling.FAILURES`, and why."""
 
 
-def main(step: str, target: str, out: str) -> None:
+def main(step: str, target: str, out: str, count: str, shard_state: str) -> None:
     """Compiles; all that can be told goes to OUT/result.json."""
     sys.path[:1] = []  # our own folder: its names are none that JAX may import
     os.environ.update(SETTINGS)
     os.environ["XLA_FLAGS"] = "%s %s" % (os.environ.get("XLA_FLAGS", ""), NO_AUTOTUNING)
     try:
-        result = _compiled(step, target, out)
+        result = _compiled(step, target, out, int(count), shard_state)
     except Failed as reason:
         result = {"failed": reason.args[0], "reason": str(reason.args[1])}
     with open(os.path.join(out, "result.json"), "w", encoding="utf-8") as f:
         json.dump(result, f)
 
 
-def _compiled(step: str, target: str, out: str) -> dict[str, Any]:
+def _compiled(step: str, target: str, out: str, count: int, shard_state: str) -> dict[str, Any]:
     try:
         import jax
         from jax.experimental import topologies
     except ImportError as reason:
         raise Failed("jax", reason) from reason
-    device = _device(topologies, target)
+    devices = _devices(topologies, target, count)
     _find_npu_shim()
     from npu_shim.pjrt import jax_compat, manifest
     from npu_shim.pjrt.placement import Placement
@@ -55,7 +56,7 @@ def _compiled(step: str, target: str, out: str) -> dict[str, Any]:
     code = manifest.program(step, described)
     code = jax_compat.stablehlo(code) if described.kind == "hlo" else code
     try:
-        program = Program(jax, described, code, Placement((device,)))
+        program = Program(jax, described, code, Placement(devices, shard_state))
         compiled = program.compile()
     except RuntimeError as reason:
         raise Failed("compile", reason) from reason
@@ -67,16 +68,16 @@ def _compiled(step: str, target: str, out: str) -> dict[str, Any]:
     return {"jax": jax.__version__, "memory": sizes, "attention": program.attention}
 
 
-def _device(topologies: Any, target: str) -> Any:
+def _devices(topologies: Any, target: str, count: int) -> tuple[Any, ...]:
     with open(target, encoding="utf-8") as f:
         text = f.read()
     try:
-        topology = topologies.get_topology_desc(platform="cuda", target_config=text, topology="1x1x1")
+        topology = topologies.get_topology_desc(platform="cuda", target_config=text, topology="1x1x%d" % count)
     except NotImplementedError as reason:  # "topology not implemented for cuda": no plugin that knows better
         raise Failed("plugin", reason) from reason
     except RuntimeError as reason:
         raise Failed("target", reason) from reason
-    return topology.devices[0]
+    return tuple(topology.devices)
 
 
 def _find_npu_shim() -> None:

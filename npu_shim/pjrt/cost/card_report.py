@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Iterable, Mapping, Sequence
 
 from npu_shim.pjrt.attention.spec import KERNEL
-from npu_shim.pjrt.cost import hlo, kernels, report
+from npu_shim.pjrt.cost import collectives, hlo, kernels, report
 from npu_shim.pjrt.cost.cards import UNITS, Card
+from npu_shim.pjrt.cost.collectives import Collective
 from npu_shim.pjrt.cost.compiling import Compiled
 from npu_shim.pjrt.cost.kernels import Kernel
 
@@ -37,6 +38,9 @@ class CardCost:
         seconds: lower bound of the step's time.
         by_memory: share of `seconds` in kernels whose bytes take longer than their operations, 0 to 1.
         compiled_by: the release of JAX.
+        devices: cards that run the step together; all other figures are those of one.
+        exchanged: kind of collective, see `collectives.KINDS`, to {"collectives", "bytes", "overlap"}: how many, the
+            bytes of their results, and how many have products between their start and their end.
         notes: what could not be counted.
     """
 
@@ -54,15 +58,18 @@ class CardCost:
     seconds: float
     by_memory: float
     compiled_by: str
+    devices: int
+    exchanged: Mapping[str, Mapping[str, int]]
     notes: tuple[str, ...] = ()
 
 
 def of_compiled(name: str, compiled: Compiled, card: Card) -> CardCost:
     """Returns the CardCost of a compiled step, under that name."""
-    program = kernels.Kernels(hlo.parse(compiled.after))
+    module = hlo.parse(compiled.after)
+    program = kernels.Kernels(module)
     products = kernels.products(program.all, card.units)
     memory = compiled.memory
-    feeds = sum(tensor.bytes for tensor in compiled.described.feeds)
+    feeds = sum(map(compiled.placement.bytes_of_feed, compiled.described.feeds))
     peak = memory["argument"] + memory["output"] - memory["alias"] + memory["temp"]
     seconds, by_memory = bound(program.all, card)
     return CardCost(
@@ -70,8 +77,20 @@ def of_compiled(name: str, compiled: Compiled, card: Card) -> CardCost:
         int(kernels.moved(program.all)), _by_kind(program.all),
         {units: {"products": pair[0], "operations": pair[1]} for units, pair in products.items()},
         sum(kernel.converts * kernel.times for kernel in program.all), seconds, by_memory, "JAX " + compiled.jax,
+        len(compiled.placement.devices), _exchanged(collectives.of(module)),
         tuple(sorted(program.notes | _attention(compiled.attention))),
     )  # fmt: skip
+
+
+def _exchanged(exchanges: Sequence[Collective]) -> dict[str, dict[str, int]]:
+    by_kind = ((kind, [one for one in exchanges if one.kind == kind]) for kind in collectives.KINDS)
+    return {
+        kind: {
+            "collectives": len(several), "bytes": int(sum(one.bytes for one in several)),
+            "overlap": sum(one.overlaps > 0 for one in several),
+        }
+        for kind, several in by_kind if several
+    }  # fmt: skip
 
 
 def _attention(said: Mapping[str, str]) -> set[str]:
@@ -116,11 +135,15 @@ def as_text(card: Card, costs: Sequence[CardCost]) -> str:
     for kind in kernels.ORDER:
         if any(kind in cost.kernels for cost in costs):
             rows.append(("  " + kind, [_kernel(cost, kind) for cost in costs]))
+    for kind in collectives.KINDS:
+        if any(kind in cost.exchanged for cost in costs):
+            rows.append((kind, [_exchange(cost, kind) for cost in costs]))
     rows.append(("converts, fused ones too", [str(cost.converts) for cost in costs]))
     rows.append(report.compared("step time at least", [cost.seconds for cost in costs], _milliseconds))
     rows.append(("limited by", [_limit(cost) for cost in costs]))
-    lines = ["%s: %s, %s, %s" % (
-        card.key, card.name, report.scaled(card.memory, "B"), report.scaled(card.bandwidth, "B/s")
+    count = "%d of them, figures of one: " % costs[0].devices if costs[0].devices > 1 else ""
+    lines = ["%s: %s%s, %s, %s" % (
+        card.key, count, card.name, report.scaled(card.memory, "B"), report.scaled(card.bandwidth, "B/s")
     ), *report.aligned(rows)]  # fmt: skip
     lines += ["note: %s" % note for note in sorted({note for cost in costs for note in cost.notes})]
     return "\n".join(lines) + "\n"
@@ -138,6 +161,13 @@ def _product(cost: CardCost, units: str) -> str:
 def _kernel(cost: CardCost, kind: str) -> str:
     kernel = cost.kernels.get(kind)
     return "%d (%s)" % (kernel["kernels"], report.scaled(kernel["bytes"], "B")) if kernel else "-"
+
+
+def _exchange(cost: CardCost, kind: str) -> str:
+    some = cost.exchanged.get(kind)
+    if some is None:
+        return "-"
+    return "%d (%s), %d overlap products" % (some["collectives"], report.scaled(some["bytes"], "B"), some["overlap"])
 
 
 def _fit(cost: CardCost, card: Card) -> str:

@@ -15,10 +15,12 @@ from npu_shim.pjrt import manifest, other_python
 from npu_shim.pjrt.cost import card_compiler, cards
 from npu_shim.pjrt.cost.cards import Card
 from npu_shim.pjrt.manifest import Manifest
+from npu_shim.pjrt.placement import Placement, of_cards
 from npu_shim.rewriter.errors import ConfigError
 
 JAX = "NPU_SHIM_JAX"  # environment variable: an interpreter with JAX, where none is given
 INSTALL = "install it there with: pip install 'jax[cuda12]', or name another interpreter with --jax or $" + JAX
+ONE = of_cards(1)
 # what failed -> what is said of it: interpreter, reason
 FAILURES = {
     "jax": "'%s' has no JAX, which compiles for a GPU (%s); " + INSTALL,
@@ -39,6 +41,7 @@ class Compiled:
         memory: "argument", "output", "alias", "temp": XLA's own figures, bytes.
         jax: the release that compiled it.
         attention: as in `pjrt.program.Program`.
+        placement: of how many cards, and what each has of the state.
     """
 
     described: Manifest
@@ -47,6 +50,7 @@ class Compiled:
     memory: Mapping[str, int]
     jax: str
     attention: Mapping[str, str] = field(default_factory=dict)
+    placement: Placement = ONE
 
 
 def interpreter(wanted: str | None = None) -> str:
@@ -61,26 +65,28 @@ def interpreter(wanted: str | None = None) -> str:
     return chosen or sys.executable
 
 
-def compiled(folder: str, card: Card, python: str | None = None) -> Compiled:
-    """Compiles an exported step for a card; takes seconds to minutes.
+def compiled(folder: str, card: Card, python: str | None = None, placement: Placement = ONE) -> Compiled:
+    """Compiles an exported step for a card, or several that run it together; takes seconds to minutes.
 
     Args:
         folder: what `npu-shim export` wrote; its values are not needed.
         card: Card.
         python: an interpreter with JAX and its CUDA plugin; default as for `interpreter`.
+        placement: of how many such cards, and what each has of the state.
 
     Raises:
         ConfigError: the folder, the interpreter or the target cannot be used.
     """
     described = manifest.read(folder)
     manifest.checked(folder, described, manifest.PROGRAMS[described.kind])
-    require_room(described, card)
+    require_room(described, card, placement)
     python = interpreter(python)
     with tempfile.TemporaryDirectory() as out:
         target = os.path.join(out, "target")
         with open(target, "w", encoding="utf-8") as f:
             f.write(card.target)
-        said = _run([python, card_compiler.__file__, os.path.abspath(folder), target, out])
+        how = str(len(placement.devices)), placement.shard_state
+        said = _run([python, card_compiler.__file__, os.path.abspath(folder), target, out, *how])
         try:
             result = json.loads(_text(out, "result.json"))
         except OSError as reason:
@@ -89,12 +95,12 @@ def compiled(folder: str, card: Card, python: str | None = None) -> Compiled:
             last = (result["reason"].strip().splitlines() or ["no reason"])[0]
             raise ConfigError(FAILURES[result["failed"]] % (python, last))
         before, after = (_text(out, name) for name in ("before.hlo", "after.hlo"))
-        return Compiled(described, before, after, result["memory"], result["jax"], result["attention"])
+        return Compiled(described, before, after, result["memory"], result["jax"], result["attention"], placement)
 
 
-def require_room(described: Manifest, card: Card) -> None:
-    """Raises ConfigError where a card has not even memory for a step's variables."""
-    state = sum(tensor.bytes for tensor in described.state)
+def require_room(described: Manifest, card: Card, placement: Placement = ONE) -> None:
+    """Raises ConfigError where a card has not even memory for what it has of a step's variables."""
+    state = sum(map(placement.bytes_of, described.state))
     if state > card.memory:
         larger = [other.key for other in map(cards.card, cards.names()) if other.memory >= state]
         raise ConfigError(

@@ -13,6 +13,7 @@ from npu_shim.pjrt.cost import card_report, compiling
 from npu_shim.pjrt.cost.card_report import CardCost
 from npu_shim.pjrt.cost.cards import Card
 from npu_shim.pjrt.cost.report import Cost, as_json, as_text, of_text
+from npu_shim.pjrt.placement import Placement
 from npu_shim.rewriter.errors import ConfigError
 
 
@@ -29,6 +30,7 @@ def of_folders(
     wanted: Sequence[Card],
     python: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
+    placement: Placement = compiling.ONE,
 ) -> OnCards:
     """Compiles exported steps for cards.
 
@@ -37,6 +39,7 @@ def of_folders(
         wanted: the Cards.
         python: an interpreter with JAX and its CUDA plugin; default as for `compiling.interpreter`.
         progress: is told in a line what is done.
+        placement: of how many cards of a kind, and what each has of the state.
 
     Raises:
         ConfigError: a folder, the interpreter or a card cannot be used, see `compiling.compiled`.
@@ -47,13 +50,13 @@ def of_folders(
     names = _names(folders)
     for folder in folders:  # before the first of them takes its minutes
         for card in wanted:
-            compiling.require_room(manifest.read(folder), card)
+            compiling.require_room(manifest.read(folder), card, placement)
     costs: dict[str, Cost] = {}
     by_card: dict[str, list[CardCost]] = {card.key: [] for card in wanted}
     for name, folder in zip(names, folders):
         for card in wanted:
             begin = time.perf_counter()
-            compiled = compiling.compiled(folder, card, python)
+            compiled = compiling.compiled(folder, card, python, placement)
             by_card[card.key].append(card_report.of_compiled(name, compiled, card))
             costs[name] = costs.get(name) or of_text(name, compiled.before, compiled.described)
             progress("%s: compiled for %s in %.0f s" % (name, card.key, time.perf_counter() - begin))

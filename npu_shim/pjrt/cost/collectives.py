@@ -1,0 +1,69 @@
+"""What devices exchange in a step of a compiled program: which collectives, how many bytes, and which overlap.
+
+A collective overlaps where the schedule has matrix products or convolutions between its start and its end: they compute
+while it travels. Bytes are those of its result on one device.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Iterator, Mapping
+
+from npu_shim.pjrt.cost import traffic
+from npu_shim.pjrt.cost.hlo import Computation, Instruction, Module
+from npu_shim.pjrt.cost.kernels import LIBRARIES, PRODUCTS
+
+KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "collective-permute", "ragged-all-to-all")
+START, DONE = "-start", "-done"
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One exchange.
+
+    Attributes:
+        kind: one of KINDS.
+        bytes: of its result on one device.
+        overlaps: products between its start and its end.
+        op: the op that it comes of, as the program names it, "" where it names none.
+    """
+
+    kind: str
+    bytes: float
+    overlaps: int
+    op: str
+
+
+def of(module: Module) -> tuple[Collective, ...]:
+    """Returns the collectives of a module's computations, in the order of the schedule; a loop's body counts once."""
+    return tuple(itertools.chain.from_iterable(_of(module, part) for part in module.computations.values()))
+
+
+def _of(module: Module, computation: Computation) -> Iterator[Collective]:
+    instructions = list(computation.instructions.values())
+    ends = {instruction.operands[0]: number for number, instruction in enumerate(instructions)
+            if instruction.code.endswith(DONE) and instruction.operands}  # fmt: skip
+    products = [number for number, one in enumerate(instructions) if _computes(module, computation.instructions, one)]
+    for number, instruction in enumerate(instructions):
+        kind = instruction.code[: -len(START)] if instruction.code.endswith(START) else instruction.code
+        if kind not in KINDS:
+            continue
+        end = ends.get(instruction.name, number)
+        result = instructions[end]
+        between = sum(number < product < end for product in products)
+        yield Collective(kind, sum(shape.bytes for shape in result.shapes), between, _op(instruction))
+
+
+def _computes(module: Module, scope: Mapping[str, Instruction], instruction: Instruction) -> bool:
+    if instruction.code not in ("fusion", "custom-call", *PRODUCTS):
+        return False
+    for inner in traffic.body(module, scope, instruction)[0].values():
+        target = inner.attributes.partition('custom_call_target="')[2]
+        if inner.code in PRODUCTS or any(target.startswith(name) for name in LIBRARIES):
+            return True
+    return False
+
+
+def _op(instruction: Instruction) -> str:
+    return instruction.attributes.partition('op_name="')[2].partition('"')[0].rpartition("call_exported/")[2]
