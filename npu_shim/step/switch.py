@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import os
+from typing import Iterator
 
 from npu_shim.rewriter.errors import one_of
 
@@ -10,6 +13,19 @@ VARIABLE = "NPU_SHIM_STEP"
 WAYS = ("tensorflow", "jax")
 
 
+_is_asked = contextvars.ContextVar("npu_shim_step", default=False)
+
+
 def is_on() -> bool:
     """Whether steps are interpreted by JAX in the place of TensorFlow's converter; ConfigError for another word."""
-    return one_of(os.environ.get(VARIABLE) or WAYS[0], WAYS, VARIABLE) == "jax"
+    return _is_asked.get() or one_of(os.environ.get(VARIABLE) or WAYS[0], WAYS, VARIABLE) == "jax"
+
+
+@contextlib.contextmanager
+def turned_on() -> Iterator[None]:
+    """Context in which steps are made for the interpreter, whatever the environment says."""
+    token = _is_asked.set(True)
+    try:
+        yield
+    finally:
+        _is_asked.reset(token)

@@ -7,7 +7,9 @@ import tensorflow.compat.v1 as tf
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 from step_runs import Step, program_of  # noqa: E402
 
-from npu_shim.step import interpreter  # noqa: E402
+from npu_shim import export  # noqa: E402
+from npu_shim.rewriter.errors import ConfigError  # noqa: E402
+from npu_shim.step import functions, interpreter  # noqa: E402
 from npu_shim.step.refusals import Refusal  # noqa: E402
 
 
@@ -404,3 +406,36 @@ def test_an_op_without_a_rule_is_named():
     y = tf.strings.length(tf.as_string(x), name="count")
     with pytest.raises(Refusal, match=r"'AsString' \(AsString\): this op has no rule"):
         Step(tf.get_default_graph(), [y], (), [x])({x: given})
+
+
+def test_a_step_is_a_jax_function_of_its_state_by_name(tmp_path):
+    """Losses of a seeded step beside a session's; its gradient by JAX beside TensorFlow's; and the same of a file."""
+    x, given = fed(np.float32([[1, -2], [3, 4], [-5, 6]]))
+    w = tf.get_variable("w", initializer=np.float32([[1, 2], [3, 4]]))
+    h = tf.get_variable("h", initializer=np.float32([0.5, 1.5]), use_resource=True)
+    loss = tf.reduce_mean(tf.square(tf.nn.dropout(tf.tanh(tf.matmul(x, w) * 0.1), rate=0.4, seed=2) * h - 1), name="l")
+    step = tf.train.get_or_create_global_step()
+    train = tf.train.AdamOptimizer(0.1).minimize(loss, step)
+    gradient = tf.gradients(tf.reduce_sum(tf.tanh(x * h)), h)[0]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        ours = export.as_jax(session, [loss, train], [x])
+        plain = export.as_jax(session, tf.reduce_sum(tf.tanh(x * h)), [x])
+        export.write_jax(session, [loss, train], [x.name], str(tmp_path / "step.npz"))
+        wanted_gradient = session.run(gradient, {x: given})
+        wanted = [session.run([loss, train], {x: given})[0] for _ in range(3)]
+        last = session.run({variable.op.name: variable for variable in tf.global_variables()})
+    for function in (ours, functions.load(str(tmp_path / "step.npz"))):
+        state, seen = function.state, []
+        with jax.enable_x64(True):
+            compiled = jax.jit(function)
+            for _ in range(3):
+                state, fetched = compiled(state, {x.name: given})
+                seen.append(fetched[loss.name])
+        np.testing.assert_allclose(seen, wanted, 1e-6)
+        for name, value in last.items():
+            np.testing.assert_allclose(state[name], value, 1e-5, 1e-6)
+    took = jax.grad(lambda h: plain({**plain.state, "h": h}, {x.op.name: given})[1][plain.fetches[0]])(plain.state["h"])
+    np.testing.assert_allclose(took, wanted_gradient, 1e-5, 1e-5)
+    with pytest.raises(ConfigError, match=r"variable 'hh' is none of the step's.*'h'"):
+        plain({"hh": 0}, {x.name: given})
