@@ -61,7 +61,7 @@ def write_jax(
     arrays.write(out, [(GRAPH, np.frombuffer(content, np.uint8)), *state.items()])
 
 
-def _packed(source, fetches, feeds, values, options):
+def _packed(source: Any, fetches: Any, feeds: Any, values: Any, options: Any) -> tuple[bytes, dict[str, Any]]:
     """(A step's packed graph, its state)."""
     with switch.turned_on():
         source = Source.of(source).of_step(fetches)

@@ -13,7 +13,6 @@ Xu et al., "General and Scalable Parallelization for ML Computation Graphs", arX
 from __future__ import annotations
 
 import contextlib
-import functools
 from dataclasses import dataclass
 from typing import Any, Sequence
 
@@ -49,7 +48,7 @@ class Placement:
         """Whether a feed of this shape is split: its first dimension is a multiple of the number of devices."""
         return len(self.devices) > 1 and len(shape) > 0 and shape[0] > 0 and shape[0] % len(self.devices) == 0
 
-    @functools.cached_property
+    @property
     def whole(self) -> Any:
         """The jax sharding of an array of which each device has a copy."""
         from jax import sharding
@@ -96,7 +95,7 @@ class Placement:
         """Bytes of a variable on each device."""
         return variable.bytes // (1 if self.divided(variable) is None else len(self.devices))
 
-    @functools.cached_property
+    @property
     def _mesh(self) -> Any:
         from jax import sharding
 
