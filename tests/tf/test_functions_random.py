@@ -1,6 +1,6 @@
 """The contract of the rewriter on random graphs with loops, conditions and functions of both versions.
 
-NPU_SHIM_NIGHTLY=1 in the environment tries ten thousand graphs instead of forty.
+NPU_SHIM_NIGHTLY=1 in the environment tries ten thousand graphs instead of twenty.
 """
 
 import os
@@ -17,7 +17,7 @@ import npu_shim
 from npu_shim.rewriter.planner.decisions import Reason
 from npu_shim.rewriter.tables.dtypes import FLOATS
 
-GRAPHS = 10_000 if os.environ.get("NPU_SHIM_NIGHTLY") else 40
+GRAPHS = 10_000 if os.environ.get("NPU_SHIM_NIGHTLY") else 20
 # half the distance of two neighbours around one
 EPSILON = {"allow_mix_precision_bf16": 2.0**-8}
 MODES = (*["allow_mix_precision"] * 4, "allow_mix_precision_bf16", "allow_fp32_to_fp16", "force_fp16", "force_fp32")

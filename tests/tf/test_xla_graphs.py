@@ -92,6 +92,7 @@ def test_a_loop_on_the_device_is_the_single_steps_bit_by_bit(real):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("real", FEWER, indirect=True)
 def test_twenty_steps_in_mixed_precision_are_as_near_to_float32_as_the_sessions(real, float32, patched):
     expected, _ = float32
     with real.session(sessions.config(precision_mode="allow_mix_precision")) as session:

@@ -102,10 +102,10 @@ def trained(model, form, mode):
     return losses, step.state(), step.recomputation
 
 
-# the others by day
-AT_NIGHT = (("recurrent", "float32"), ("recurrent", "bfloat16"), ("convolutions", "bfloat16"))
+# the others at night
+BY_DAY = (("transformer", "float16"), ("convolutions", "float32"), ("recurrent", "float16"))
 PAIRS = [
-    pytest.param(model, form, marks=[pytest.mark.nightly] * ((model, form) in AT_NIGHT))
+    pytest.param(model, form, marks=[] if (model, form) in BY_DAY else [pytest.mark.nightly])
     for model in MODELS for form in FORMS
 ]  # fmt: skip
 

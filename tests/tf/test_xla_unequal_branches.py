@@ -43,7 +43,7 @@ def looked_up(way, use_resource):
     """(fetches, names of variables, reads) of a step with a table for each optimizer, in the default graph."""
     ids, n = tf.placeholder(tf.int32, [3], "ids"), tf.placeholder(tf.int32, [], "n")
     trained = []
-    names = OPTIMIZERS if way == "both" or os.environ.get("NPU_SHIM_NIGHTLY") else SOME
+    names = OPTIMIZERS if (way, use_resource) == ("both", True) or os.environ.get("NPU_SHIM_NIGHTLY") else SOME
     for name in names:
         start = np.arange(1, 22, dtype=np.float32).reshape([7, 3]) / 8
         table = tf.get_variable(name, initializer=start, use_resource=use_resource)
