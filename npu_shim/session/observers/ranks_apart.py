@@ -23,7 +23,8 @@ EXCHANGES = re.compile(
 TEXT = (
     "rank %d of %d: the ranks train apart, each its own network on its own data: nothing in the graph of this training "
     "step exchanges gradients. Wrap the optimizer, by horovod.tensorflow's DistributedOptimizer or npu_bridge's "
-    "npu_distributed_optimizer_wrapper, and let each rank read its part of the data; or run one worker"
+    "npu_distributed_optimizer_wrapper, and let each rank read its part of the data; or "
+    "run one worker on all devices of the machine: npu-shim run --devices all"
 )
 
 
