@@ -237,11 +237,15 @@ class Running:
 
     Attributes:
         recomputation, attention: as those of `CompiledStep`.
+
+    Raises:
+        ConfigError: this TensorFlow makes no program of a step.
     """
 
     def __init__(
         self, prepared: step_function.Prepared, count: int, device: str | None, cache: str = "", most: int = recent.MOST
     ) -> None:
+        step_function.require_converter()
         self.recomputation: Any = None
         self.attention: Any = None
         self._prepared, self._count, self._names = prepared, count, list(prepared.feeds)

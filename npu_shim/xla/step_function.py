@@ -233,9 +233,10 @@ class Prepared:
         """Returns the StepFunction for feeds of these shapes (in the order of `feeds`; empty for the graph's own).
 
         Raises:
-            ConfigError: a shape does not fit the graph's, or is not full.
+            ConfigError: a shape does not fit the graph's, or is not full; or this TensorFlow makes no programs.
             PlanError: a loop cannot be compiled.
         """
+        require_converter()
         feeds = self._sized_feeds(shapes)
         manner = self.manner
         context = pipeline.Context(manner.recompute, manner.on_cpu, manner.attention, manner.has_kernels)
@@ -303,6 +304,12 @@ def _shapes_that_fit(feeds):
         raise ConfigError(text + ("\n" + more if more else "")) from reason
 
 
+def require_converter() -> None:
+    """Raises ConfigError where TensorFlow makes no program of a step."""
+    if tuple(map(int, tf.__version__.split(".")[:2])) < OLDEST:
+        raise ConfigError("a step is compiled by TensorFlow %d.%d or later, this is %s" % (*OLDEST, tf.__version__))
+
+
 @without_collector()
 def prepare(
     source: Source,
@@ -314,8 +321,8 @@ def prepare(
     **options: Any,
 ) -> Prepared:
     """Makes a Prepared from a `Source`; arguments and errors as for `build`, but feeds may have open shapes."""
-    if tuple(map(int, tf.__version__.split(".")[:2])) < OLDEST and not switch.is_on():
-        raise ConfigError("a step is compiled by TensorFlow %d.%d or later, this is %s" % (*OLDEST, tf.__version__))
+    if not switch.is_on():
+        require_converter()
     wanted = tuple(source.fetch(fetch) for fetch in (fetches if isinstance(fetches, (list, tuple)) else [fetches]))
     if not wanted:
         raise ConfigError("fetches is %r, expected at least one tensor or operation" % (fetches,))

@@ -8,6 +8,7 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+import npu_shim
 from npu_shim.engine import sessions as engine
 from npu_shim.estimator import iterations
 
@@ -96,3 +97,20 @@ def test_one_counter_for_each_random_op_in_session_and_steps(monkeypatch, caplog
     sessions.assert_close(variables, plain, rtol=1e-5, atol=1e-6)
     assert programs_of(session) == 2  # both steps
     assert "converted by TensorFlow" not in caplog.text
+
+
+def test_compile_step_on_every_tensorflow(monkeypatch, tmp_path):
+    """Its losses beside a session's, and its state in a checkpoint that a plain session restores."""
+    monkeypatch.setenv("NPU_SHIM_STEP", "jax")
+    x, losses, (train, _) = drawing_network()
+    rng, saver, path = np.random.RandomState(0), tf.train.Saver(), os.path.join(str(tmp_path), "model")
+    data = rng.randn(4, 3, 6)
+    with sessions.started() as session:
+        step = npu_shim.compile_step(session, [losses[0], train], [x], engine="pjrt")
+        pairs = [(step({x: batch})[0], session.run([losses[0], train], {x: batch})[0]) for batch in data]
+        wanted = session.run(tf.trainable_variables())
+    np.testing.assert_allclose(*zip(*pairs), rtol=1e-6)
+    step.save(path)
+    with tf.Session() as session:
+        saver.restore(session, path)
+        sessions.assert_close(session.run(tf.trainable_variables()), wanted, rtol=1e-5, atol=1e-6)

@@ -233,6 +233,31 @@ def test_writes_in_conditionals(v1_control_flow):
             compared([after], {p: np.bool_(value)}, runs=2)
 
 
+def of_two_sides(x, p):
+    """Fetches whose other side would divide by zero, overflow, never end, or fail a check."""
+    n = tf.cast(tf.reduce_sum(x), tf.int32) * 0  # zero, which nobody knows before
+    v = tf.get_variable("v", initializer=np.float32(1), use_resource=True)
+    forever = lambda: tf.while_loop(lambda i: i >= n, lambda i: tf.abs(i * 3 % 7) + 1, [n + 1])  # noqa: E731
+
+    def checked():
+        with tf.control_dependencies([tf.assert_less(x, tf.cast(n, tf.float32))]):
+            return tf.assign(v, v * tf.exp(x[0] * 1000.0)) + tf.sqrt(-x[1])
+
+    y = tf.cond(p, lambda: tf.reduce_sum(tf.square(x)), lambda: tf.reduce_sum(tf.log(-x) / tf.cast(n, tf.float32)))
+    return [
+        tf.cond(p, lambda: n + 5, lambda: 7 // n), tf.cond(p, lambda: n + 6, forever),
+        tf.cond(p, lambda: v * 2.0, checked), y, tf.gradients(y, x)[0],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_side_that_is_not_taken_has_no_effect(version, request):
+    request.getfixturevalue("v%d_control_flow" % version)
+    x, given = fed(np.float32([0.5, 0.25]))
+    p, taken = fed(np.bool_(True))
+    compared(of_two_sides(x, p), {x: given, p: taken}, runs=2)
+
+
 def test_a_sparse_gradient_of_one_branch_and_slices_that_are_set(v1_control_flow):
     x, given = fed(np.float32([[1, 2], [3, 4], [5, 6]]))
     p, taken = fed(np.bool_(True))

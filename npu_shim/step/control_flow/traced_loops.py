@@ -162,9 +162,9 @@ def branched(run: Any, predicate: Any, branches: Sequence[Callable[[], Any]]) ->
     like = joining.joined(shapes)
     for other in shapes:
         require_same_results(like, jax.eval_shape(lambda given: joining.filled(given, like), other))
-    for key, like in touched.items():
+    for key, cell in touched.items():
         if key not in before:
-            before[key] = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), like)
+            before[key] = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), cell)
 
     def within(branch: Callable[[], Any]) -> Callable[[], Any]:
         def call() -> Any:
