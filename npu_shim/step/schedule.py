@@ -3,7 +3,8 @@
     data and control edges first; where these leave it open:
     1. A node that writes to a variable runs after every node that reads it and does not follow the write.
     2. Nodes that write run as late as they can.
-    3. Two updates that set a variable to something made of its own value count both: the second reads after the first.
+    3. Two updates that set a variable to something made of its own value count both, unless one read serves both: the
+       second reads after the first.
     4. A counter, Assign(v, v + 1) of a reference variable that waits for nothing, counts at once: the executor goes on
        with it on the thread that has read v (three of four runs of TensorFlow 2.15.1 and 1.15.5, on two cores).
     5. Otherwise nodes run in the order in which they become ready, as a session's do.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import collections
 import heapq
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterable, Mapping, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Union
 
 from npu_shim.step import frames
 from npu_shim.step.frames import ENTERS, EXITS, MERGES, NEXTS, SWITCHES, Path
@@ -105,6 +106,13 @@ class _Level:
     inner: dict[str, Path] = field(default_factory=dict)
 
 
+class _Update(NamedTuple):
+    """An assignment, and what reads its variable for the value that it is set to and for nothing else."""
+
+    node: Node
+    reads: list[Node]
+
+
 class _Scheduler:
     def __init__(self, graph: Graph, writes: Callable[[str], bool]) -> None:
         self._graph, self._nodes, self._writes = graph, graph.nodes, writes
@@ -115,16 +123,16 @@ class _Scheduler:
             self._place(node)
         self._afresh: set[str] = set()
         self._variables = self._variables_of()
+        self._users: dict[str, list[str]] = collections.defaultdict(list)
+        for node in self._order:
+            for source in {name for name, _ in node.inputs}:
+                self._users[source].append(node.name)
 
     def whole(self) -> Schedule:
         items = tuple(self._items(()))
         conditions = {node.name for node in self._order if node.op == "LoopCond"}
         has = any(node.op in SWITCHES and node.inputs[1][0] not in conditions for node in self._order)
-        users: dict[str, list[str]] = collections.defaultdict(list)
-        for node in self._order:
-            for source in {name for name, _ in node.inputs}:
-                users[source].append(node.name)
-        return Schedule(self._graph, items, frozenset(self._afresh), has, users)
+        return Schedule(self._graph, items, frozenset(self._afresh), has, self._users)
 
     def _place(self, node: Node) -> None:
         path = self._paths[node.name]
@@ -187,23 +195,48 @@ class _Scheduler:
 
     def _count_own_updates(self, level: _Level, before: dict[str, set[str]], unit_of: Mapping[str, str]) -> None:
         """Has each update of a variable by its own value read after the one before it, where no edge orders them."""
-        updates = collections.defaultdict(list)
+        updates: dict[str, list[_Update]] = collections.defaultdict(list)
         for name in level.members:
             node = self._nodes.get(name)
             if node is not None and node.op in ASSIGNS and len(node.inputs) > 1:
-                makes = self._nodes[node.inputs[1][0]]
                 own = self._variables.get(node.inputs[0][0], frozenset())
-                if len(own) == 1 and unit_of.get(makes.name) == makes.name and own & self._read_by(makes):
-                    updates[next(iter(own))].append((node.name, makes))
-        for variable, pairs in updates.items():
-            for (first, sets), (second, makes) in zip(pairs, pairs[1:]):
-                if _follows(before, makes.name, first) or _follows(before, sets.name, second):
-                    continue
-                if _follows(before, first, makes.name):
-                    text = "'%s' is set from its own value by '%s' too, and no order of the two counts both"
-                    raise Refusal(self._nodes[second], text % (variable, first))
-                before[makes.name].add(first)
-                self._afresh.add(makes.name)
+                reads = self._own_reads(node, own, unit_of) if len(own) == 1 else []
+                if reads:
+                    updates[next(iter(own))].append(_Update(node, reads))
+        for variable, several in updates.items():
+            for first, second in zip(several, several[1:]):
+                self._wait(before, variable, first, second)
+
+    def _own_reads(self, node: Node, own: frozenset[str], unit_of: Mapping[str, str]) -> list[Node]:
+        """The reads of an _Update; what makes its value directly is one of them even if it serves others."""
+        makes = self._nodes[node.inputs[1][0]]
+        chain, pending, reads = {node.name, makes.name}, [makes], []
+        while pending:
+            at = pending.pop()
+            if unit_of.get(at.name) != at.name or self._writes(at.op):
+                continue
+            if own & self._read_by(at):
+                reads.append(at)
+                continue
+            sources = {name for name, _ in at.inputs if chain.issuperset(self._users[name])} - chain
+            chain |= sources
+            pending += map(self._nodes.__getitem__, sorted(sources))
+        return reads
+
+    def _wait(self, before: dict[str, set[str]], variable: str, first: _Update, second: _Update) -> None:
+        """Has an update read after another one, unless one of them follows the other, or one read serves both."""
+        if self._reads_of(first.reads) & self._reads_of(second.reads):
+            return
+        if all(_follows(before, read.name, first.node.name) for read in second.reads):
+            return
+        if any(_follows(before, read.name, second.node.name) for read in first.reads):
+            return
+        for read in second.reads:
+            if _follows(before, first.node.name, read.name):
+                text = "'%s' is set from its own value by '%s' too, and no order of the two counts both"
+                raise Refusal(second.node, text % (variable, first.node.name))
+            before[read.name].add(first.node.name)
+            self._afresh.add(read.name)
 
     def _counters(self, level: _Level) -> set[str]:
         """The nodes of counters: each Assign, and what makes its value."""
@@ -224,13 +257,22 @@ class _Scheduler:
     def _read_by(self, node: Node) -> frozenset[str]:
         """The variables whose values a node takes directly."""
         taken: frozenset[str] = frozenset()
+        for behind in self._behind(node):
+            name = behind.inputs[0][0] if behind.op in READS else behind.name
+            taken |= self._variables.get(name, frozenset())
+        return taken
+
+    def _reads_of(self, nodes: Iterable[Node]) -> set[str]:
+        """The names of the ReadVariableOps in front of nodes; references have none, their memory is read late."""
+        return {behind.name for node in nodes for behind in (node, *self._behind(node)) if behind.op in READS}
+
+    def _behind(self, node: Node) -> Iterator[Node]:
+        """What a node's inputs come from, behind Identities."""
         for source, _ in node.inputs:
             behind = self._nodes[source]
             while behind.op in ("Identity", "RefIdentity"):
                 behind = self._nodes[behind.inputs[0][0]]
-            name = behind.inputs[0][0] if behind.op in READS else behind.name
-            taken |= self._variables.get(name, frozenset())
-        return taken
+            yield behind
 
     # -- loops ---------------------------------------------------------------------------------------------------------
 

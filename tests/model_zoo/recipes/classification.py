@@ -92,7 +92,7 @@ RECIPES = (
         "main.py --data_path={net}/data --max_step=3 --batch_size=4 --modeldir={net}/ckpt",
         lambda net, random: house_numbers(net / "data" / "train_32x32.mat", random),
         checkpoint="ckpt/00000003.index",
-        loss=(1, 8),
+        loss=(1, 14),  # it sets no seed: eight seeds of TensorFlow 1.15.5 give 2.0 to 9.9
         limit=600,
     ),
     Recipe(
