@@ -31,6 +31,8 @@ def unique(attrs: Attrs, x: Any) -> tuple[Any, Any, Any]:
         rank[order] = np.arange(order.size)
         dtype = attrs["out_idx"]
         return values[order], rank[inverse].reshape(-1).astype(dtype), counts[order].astype(dtype)
+    if np.ndim(x.array if isinstance(x, Rows) else x) != 1:
+        raise Unsupported("it takes a tensor of more than one dimension")
     if not isinstance(x, Rows):
         return _unique(x, jnp.ones(x.shape[0], bool), attrs["out_idx"])
     values, places, counts = _unique(x.array, _mask(x), attrs["out_idx"])
@@ -366,7 +368,8 @@ OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
 }  # fmt: skip
 
 RULES = {
-    "Unique": _unique_rule(2), "UniqueWithCounts": _unique_rule(3), "Where": Rule(where, rows=where),
+    **dict.fromkeys(("Unique", "UniqueV2"), _unique_rule(2)), "UniqueWithCounts": _unique_rule(3),
+    "Where": Rule(where, rows=where),
     "DynamicPartition": Rule(dynamic_partition), "DynamicStitch": Rule(dynamic_stitch),
     "ParallelDynamicStitch": Rule(dynamic_stitch),
 }  # fmt: skip

@@ -259,6 +259,16 @@ def _mirror_pad(draw):
     yield [draw.array((4, 5), np.dtype(np.float32)), known(amounts)], {"mode": draw.one_of("REFLECT", "SYMMETRIC")}
 
 
+def _mirror_pad_grad(draw):
+    yield [_floats(draw, 6, 8), known([[1, 1], [2, 1]])], {"mode": draw.one_of("REFLECT", "SYMMETRIC")}
+
+
+def _bincounts(draw):
+    numbers = draw.random.randint(0, 6, draw.one_of((9,), (2, 5))).astype(np.int32)
+    yield [numbers, known(5), np.zeros(0, np.float32)], {"binary_output": bool(draw.random.randint(2))}
+    yield [draw.random.randint(0, 6, (2, 5)).astype(np.int32), known(5), _floats(draw, 2, 5)], {}
+
+
 def _with(*makers):
     """Cases of fixed inputs: functions of a Draw that give (inputs, attributes)."""
     return lambda draw: [maker(draw) for maker in makers]
@@ -385,6 +395,11 @@ CASES = {
     "Select": _select, "SelectV2": _with(lambda d: ([d.array((3, 1), np.dtype(bool)), _floats(d, 4), _floats(d, 3, 4)],
                                                     {})),
     "OneHot": _one_hot, "Pad": _pad, "MirrorPad": _mirror_pad, "ConcatV2": _concat, "ClipByValue": _clip,
+    "MirrorPadGrad": _mirror_pad_grad, "TensorScatterSub": _tensor_scatter, "DenseBincount": _bincounts,
+    **{op: _with(lambda d: ([np.sort(d.array((2, 5), np.dtype(np.float32), odd=False)), _floats(d, 2, 3)], {}))
+       for op in ("LowerBound", "UpperBound")},
+    "SpaceToBatch": _with(lambda d: ([_floats(d, 2, 4, 5, 3), known([[0, 0], [1, 0]])], {"block_size": 2})),
+    "BatchToSpace": _with(lambda d: ([_floats(d, 8, 2, 3, 2), known([[1, 0], [0, 1]])], {"block_size": 2})),
     "ReverseSequence": _reverse_sequence, "SpaceToBatchND": _blocks, "BatchToSpaceND": _unblocks,
     "SpaceToDepth": _with(lambda d: ([_floats(d, 2, 4, 6, 3)], {"block_size": 2})),
     "DepthToSpace": _with(lambda d: ([_floats(d, 2, 4, 6, 8)], {"block_size": 2})),
@@ -411,5 +426,6 @@ CASES = {
     "Bincount": _with(lambda d: ([d.random.randint(0, 5, 9).astype(np.int32), known(6), _floats(d, 9)], {})),
     "InTopKV2": _with(lambda d: ([d.array((4, 6), np.dtype(np.float32), odd=False),
                                   d.random.randint(0, 6, 4).astype(np.int32), known(2)], {})),
-    "Einsum": _with(lambda d: ([[_floats(d, 2, 3, 4), _floats(d, 2, 4, 5)]], {"equation": "bij,bjk->bik"})),
+    "Einsum": _with(lambda d: ([[_floats(d, 2, 3)]], {"equation": "bi->bii"}),
+                    lambda d: ([[_floats(d, 2, 3, 4), _floats(d, 2, 4, 5)]], {"equation": "bij,bjk->bik"})),
 }  # fmt: skip

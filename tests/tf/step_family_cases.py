@@ -95,6 +95,10 @@ def _sparse_product(draw):
     return values, {"adjoint_a": a, "adjoint_b": b}
 
 
+def _sparse(draw, *others):
+    return [_indices(draw, 6, 3, 5), _floats(draw, 6), known([3, 5], np.int64), *others], {}
+
+
 def _mostly_zeros(draw):
     """Attribute `a_is_sparse` is a hint; the dtypes of the two may differ."""
     a, b = bool(draw.random.randint(2)), bool(draw.random.randint(2))
@@ -311,6 +315,13 @@ FAMILIES = {
     ),
     **dict.fromkeys(("SparseSegmentSumGrad", "SparseSegmentMeanGrad", "SparseSegmentSqrtNGrad"), _with(_segments_grad)),
     "SparseMatMul": _with(_mostly_zeros),
+    **dict.fromkeys(
+        ("SparseDenseCwiseAdd", "SparseDenseCwiseMul"),
+        _with(lambda d: _sparse(d, _floats(d, *d.one_of((3, 5), (5,), (3, 1))))),
+    ),
+    "SparseDenseCwiseDiv": _with(lambda d: _sparse(d, _floats(d, 3, 5, low=1))),
+    "SparseTensorDenseAdd": _with(lambda d: _sparse(d, _floats(d, 3, 5))),
+    "SparseSoftmax": _with(_sparse),
     "ResizeNearestNeighbor": _resized,
     "ResizeBilinear": _resized,
     "ResizeBicubic": _resized,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -240,6 +241,13 @@ def mirror_pad(attrs: Attrs, x: Any, paddings: Any) -> Any:
     return jnp.pad(x, amounts, mode="reflect" if attrs["mode"] == "REFLECT" else "symmetric")
 
 
+def mirror_pad_grad(attrs: Attrs, g: Any, paddings: Any) -> Any:
+    """MirrorPadGrad: what was mirrored adds up."""
+    sizes = [size - sum(pair) for size, pair in zip(g.shape, np.asarray(paddings).tolist())]
+    like = jax.ShapeDtypeStruct(tuple(sizes), g.dtype)
+    return jax.linear_transpose(lambda x: mirror_pad(attrs, x, paddings), like)(jnp.asarray(g))[0]
+
+
 def reverse(attrs: Attrs, x: Any, axes: Any) -> Any:
     """ReverseV2."""
     return xp(x).flip(x, ints(axes)) if np.size(axes) else x
@@ -352,6 +360,9 @@ RULES = {
     "Pad": Rule(pad, known=(1,)),
     "PadV2": Rule(pad, known=(1,)),
     "MirrorPad": Rule(mirror_pad, known=(1,)),
+    "MirrorPadGrad": Rule(mirror_pad_grad, known=(1,)),
+    "SpaceToBatch": Rule(lambda attrs, x, pads: space_to_batch(attrs, x, [attrs["block_size"]] * 2, pads), known=(1,)),
+    "BatchToSpace": Rule(lambda attrs, x, cuts: batch_to_space(attrs, x, [attrs["block_size"]] * 2, cuts), known=(1,)),
     "ReverseV2": Rule(reverse, known=(1,)),
     "ReverseSequence": Rule(reverse_sequence),
     "Roll": Rule(roll, known=(2,)),

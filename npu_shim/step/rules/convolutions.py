@@ -125,9 +125,9 @@ def max_pool(attrs: Attrs, x: Any, *sizes: Any) -> Any:
     return lax.reduce_window(jnp.asarray(x), least, lax.max, *_window(attrs, x.ndim))
 
 
-def max_pool_grad(attrs: Attrs, x: Any, y: Any, g: Any) -> Any:
-    """MaxPoolGrad and MaxPool3DGrad: the first largest element of a window has its gradient."""
-    return pulled_back(lambda value: max_pool(attrs, value), x, g)
+def max_pool_grad(attrs: Attrs, x: Any, y: Any, g: Any, *sizes: Any) -> Any:
+    """MaxPoolGrad, V2 and MaxPool3DGrad: the first largest element of a window has its gradient."""
+    return pulled_back(lambda value: max_pool(attrs, value, *sizes), x, g)
 
 
 def max_pool_grad_grad(attrs: Attrs, x: Any, y: Any, g: Any) -> Any:
@@ -179,6 +179,7 @@ RULES = {
     "MaxPoolV2": Rule(max_pool, known=(1, 2)),
     "MaxPool3D": Rule(max_pool),
     "MaxPoolGrad": Rule(max_pool_grad),
+    "MaxPoolGradV2": Rule(max_pool_grad, known=(3, 4)),
     "MaxPool3DGrad": Rule(max_pool_grad),
     "MaxPoolGradGrad": Rule(max_pool_grad_grad),
     "AvgPool": Rule(average_pool),

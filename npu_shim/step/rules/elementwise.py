@@ -194,16 +194,21 @@ def bitcast(attrs: Attrs, x: Any) -> Any:
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
+def _of_conjugate(gradient: Callable[[Any, Any], Any]) -> Rule:
+    """A gradient by what the function gave, of complex numbers by its conjugate; in the order of TensorFlow's kernels."""
+    return _traced(lambda y, g: gradient(jnp.conj(y) if np.iscomplexobj(y) else y, g))
+
+
 def _rsqrt_grad(y: Any, g: Any) -> Any:
-    return g * np.array(-0.5, y.dtype) * y * y * y
+    return np.array(-0.5, y.dtype) * (g * y) * (y * y)
 
 
 def _sqrt_grad(y: Any, g: Any) -> Any:
-    return g * np.array(0.5, y.dtype) / y
+    return np.array(0.5, y.dtype) * g / y
 
 
 def _reciprocal_grad(y: Any, g: Any) -> Any:
-    return -g * y * y
+    return -y * (g * y)
 
 
 def _tanh_grad(y: Any, g: Any) -> Any:
@@ -274,11 +279,11 @@ RULES = {
     "Complex": Rule(lambda attrs, x, y: lax.complex(*jnp.broadcast_arrays(x, y)), rows="each"),
     "Cast": Rule(cast, rows="each"),
     "Bitcast": Rule(bitcast),
-    "RsqrtGrad": _traced(_rsqrt_grad),
-    "SqrtGrad": _traced(_sqrt_grad),
-    "ReciprocalGrad": _traced(_reciprocal_grad),
-    "InvGrad": _traced(_reciprocal_grad),
-    "TanhGrad": _traced(_tanh_grad),
-    "SigmoidGrad": _traced(_sigmoid_grad),
+    "RsqrtGrad": _of_conjugate(_rsqrt_grad),
+    "SqrtGrad": _of_conjugate(_sqrt_grad),
+    "ReciprocalGrad": _of_conjugate(_reciprocal_grad),
+    "InvGrad": _of_conjugate(_reciprocal_grad),
+    "TanhGrad": _of_conjugate(_tanh_grad),
+    "SigmoidGrad": _of_conjugate(_sigmoid_grad),
     "ClipByValue": _traced(lambda x, low, high: jnp.minimum(jnp.maximum(x, low), high)),
 }

@@ -213,6 +213,10 @@ RULES = {
     "ScatterNd": Rule(scatter_nd, known=(2,)),
     "TensorScatterUpdate": _tensor_scatter("set"),
     "TensorScatterAdd": _tensor_scatter("add"),
+    "TensorScatterSub": Rule(
+        lambda attrs, x, indices, updates: at_places(x, indices).subtract(updates, mode="drop")
+    ),
+    "ScatterNdNonAliasingAdd": _tensor_scatter("add"),
     "TensorScatterMax": _tensor_scatter("max"),
     "TensorScatterMin": _tensor_scatter("min"),
     "UnsortedSegmentSum": _unsorted("Sum"),

@@ -63,8 +63,25 @@ def batch_matmul(attrs: Attrs, x: Any, y: Any) -> Any:
 def einsum(attrs: Attrs, *values: Any) -> Any:
     """Einsum."""
     dtype = values[0].dtype
-    result = jnp.einsum(attrs["equation"], *values, preferred_element_type=summed_in(dtype))
-    return result.astype(dtype)
+    inputs, _, wanted = attrs["equation"].replace(" ", "").partition("->")
+    labels = "".join(dict.fromkeys(wanted.replace("...", ".")))
+    equation = "%s->%s" % (inputs, labels.replace(".", "..."))
+    result = jnp.einsum(equation, *values, preferred_element_type=summed_in(dtype)).astype(dtype)
+    return result if len(labels) == len(wanted.replace("...", ".")) else _on_diagonals(result, wanted)
+
+
+def _on_diagonals(x: Any, wanted: str) -> Any:
+    """A tensor by labels of which some come twice, made of one in which they do once: zeros where they differ."""
+    if "." in wanted:
+        raise Unsupported("its result has a label twice and an ellipsis")
+    for at, label in enumerate(wanted):
+        first = wanted.index(label)
+        if first < at:
+            shape = [1] * (x.ndim + 1)
+            shape[first] = shape[at] = x.shape[first]
+            equal = np.eye(x.shape[first], dtype=bool).reshape(shape)
+            x = jnp.where(equal, jnp.expand_dims(x, at), np.zeros((), x.dtype))
+    return x
 
 
 def cross(attrs: Attrs, x: Any, y: Any) -> Any:

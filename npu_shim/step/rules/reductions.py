@@ -121,6 +121,31 @@ def bincount(attrs: Attrs, values: Any, size: Any, weights: Any) -> Any:
     return jnp.zeros(whole(size), dtype).at[places].add(amounts, mode="drop")
 
 
+def dense_bincount(attrs: Attrs, values: Any, size: Any, weights: Any) -> Any:
+    """DenseBincount: of a vector, or of each row of a matrix; with binary_output whether a number is there."""
+    x, room = traced(values), whole(size)
+    rows = x if x.ndim == 2 else x[None]
+    amounts = jnp.reshape(weights, rows.shape) if weights.size else jnp.ones(rows.shape, weights.dtype)
+    at = np.arange(rows.shape[0])[:, None], jnp.where(rows < 0, np.array(room, rows.dtype), rows)
+    full = jnp.zeros((rows.shape[0], room), weights.dtype).at[at]
+    counts = (
+        full.set(np.ones((), weights.dtype), mode="drop") if attrs["binary_output"] else full.add(amounts, mode="drop")
+    )
+    return counts if x.ndim == 2 else counts[0]
+
+
+def bound(side: str) -> Rule:
+    """LowerBound and UpperBound: where each value would stand in its row of sorted numbers; NaN is below none."""
+
+    def found(attrs: Attrs, ordered: Any, values: Any) -> Any:
+        places = jax.vmap(lambda row, x: jnp.searchsorted(row, x, side=side))(traced(ordered), traced(values))
+        if side == "left" and jnp.issubdtype(values.dtype, np.floating):
+            places = jnp.where(jnp.isnan(values), np.zeros((), places.dtype), places)
+        return places.astype(attrs["out_type"])
+
+    return Rule(found)
+
+
 def top_k(attrs: Attrs, x: Any, k: Any = None) -> Any:
     """TopK and TopKV2: of equal elements the first comes first."""
     count = attrs["k"] if k is None else whole(k)
@@ -177,6 +202,9 @@ RULES = {
     "Cumprod": _cumulative(lax.cumprod, 1),
     "CumulativeLogsumexp": Rule(_log_sum, known=(1,)),
     "Bincount": Rule(bincount, known=(1,)),
+    "DenseBincount": Rule(dense_bincount, known=(1,)),
+    "LowerBound": bound("left"),
+    "UpperBound": bound("right"),
     "TopK": Rule(top_k),
     "TopKV2": Rule(top_k, known=(1,)),
     "InTopK": Rule(in_top_k),

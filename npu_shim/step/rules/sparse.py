@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step.refusals import Unsupported
+from npu_shim.step.rules.elementwise import truncated
 from npu_shim.step.rules.table import ALL, Attrs, Rule
-from npu_shim.step.values import ints, traced, whole, xp
+from npu_shim.step.values import Rows, ints, traced, whole, xp
 
 
 def dense_product(attrs: Attrs, indices: Any, values: Any, shape: Any, dense: Any) -> Any:
@@ -22,6 +23,61 @@ def dense_product(attrs: Attrs, indices: Any, values: Any, shape: Any, dense: An
         dense = jnp.conj(dense.T)
     products = values[:, None] * jnp.take(dense, columns, 0, mode="clip")
     return jnp.zeros((sizes[0], dense.shape[1]), dense.dtype).at[rows].add(products, mode="drop")
+
+
+def _of_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule of (indices, values, shape, ...) for as many elements as data says: what is not there is left out.
+
+    Its indices lie behind the end, where a scatter takes no notice of them, and its values are zeros.
+    """
+
+    def computed(attrs: Attrs, indices: Any, values: Any, shape: Any, *others: Any) -> Any:
+        if not (isinstance(indices, Rows) and isinstance(values, Rows)):
+            raise Unsupported("one of its indices and values is of a number that depends on data, the other is not")
+        is_there = jnp.arange(values.array.shape[0], dtype=np.int32) < values.count
+        places = jnp.where(is_there[:, None], indices.array, np.array(ints(shape)).astype(indices.array.dtype))
+        amounts = jnp.where(is_there, values.array, np.zeros((), values.array.dtype))
+        return rule(attrs, places, amounts, shape, *others)
+
+    return computed
+
+
+def _each_of_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of a rule that gives a value for each."""
+
+    def computed(attrs: Attrs, indices: Any, values: Any, *others: Any) -> Any:
+        return Rows(_of_rows(rule)(attrs, indices, values, *others), values.count)
+
+    return computed
+
+
+def with_dense(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """SparseDenseCwiseAdd, Mul and Div: with the elements of a tensor that broadcasts to the shape."""
+
+    def computed(attrs: Attrs, indices: Any, values: Any, shape: Any, dense: Any) -> Any:
+        sizes = ints(shape)
+        full = jnp.broadcast_to(jnp.asarray(dense), sizes)
+        at = tuple(indices[:, axis] for axis in range(len(sizes)))
+        return function(traced(values), traced(full).at[at].get(mode="clip"))
+
+    return computed
+
+
+def dense_sum(attrs: Attrs, indices: Any, values: Any, shape: Any, dense: Any) -> Any:
+    """SparseTensorDenseAdd."""
+    at = tuple(indices[:, axis] for axis in range(len(ints(shape))))
+    return traced(dense).at[at].add(traced(values), mode="drop")
+
+
+def softmax(attrs: Attrs, indices: Any, values: Any, shape: Any) -> Any:
+    """SparseSoftmax: over the elements that are there of each row, the last dimension; those come in order."""
+    values, count = traced(values), values.shape[0]
+    lead = indices[:, :-1]
+    starts = jnp.concatenate([jnp.zeros(min(count, 1), bool), jnp.any(lead[1:] != lead[:-1], 1)])
+    row = jnp.cumsum(starts, dtype=np.int32)
+    most = jnp.full(count, -np.inf, values.dtype).at[row].max(values)
+    powers = jnp.exp(values - most[row])
+    return powers / jnp.zeros(count, values.dtype).at[row].add(powers)[row]
 
 
 def product(attrs: Attrs, a: Any, b: Any) -> Any:
@@ -102,6 +158,23 @@ def _segments_gradient(kind: str) -> Callable[..., Any]:
     return spread
 
 
+def _sorted_segments_gradient(kind: str) -> Callable[..., Any]:
+    def spread(attrs: Attrs, g: Any, indices: Any, ids: Any, rows: Any) -> Any:
+        """SparseSegmentSumGradV2 and its kin: (the gradient of each row that is named, their numbers in order)."""
+        g, way, indices = traced(g), WAYS[kind], traced(indices)
+        part = g if way is None else way(g, _counts(ids, g.shape[0], g))
+        taken, size = jnp.take(part, ids, 0, mode="clip"), indices.shape[0]
+        order = jnp.argsort(indices)
+        ordered = indices[order]
+        starts = jnp.concatenate([jnp.ones(min(size, 1), bool), ordered[1:] != ordered[:-1]])
+        group = jnp.cumsum(starts, dtype=np.int32) - np.int32(1)
+        sums = jnp.zeros((size, *g.shape[1:]), g.dtype).at[group].add(taken[order])
+        count = jnp.sum(starts, dtype=np.int32)
+        return Rows(sums, count), Rows(jnp.zeros_like(indices).at[group].set(ordered), count)
+
+    return spread
+
+
 def reorder(attrs: Attrs, indices: Any, values: Any, shape: Any) -> Any:
     """SparseReorder: row-major."""
     if not indices.shape[0]:
@@ -113,7 +186,11 @@ def reorder(attrs: Attrs, indices: Any, values: Any, shape: Any) -> Any:
 
 
 RULES = {
-    "SparseTensorDenseMatMul": Rule(dense_product, known=(2,)),
+    "SparseTensorDenseMatMul": Rule(dense_product, known=(2,), rows=_of_rows(dense_product)),
+    "SparseTensorDenseAdd": Rule(dense_sum, known=(2,), rows=_of_rows(dense_sum)),
+    "SparseSoftmax": Rule(softmax, rows=_each_of_rows(softmax)),
+    **{"SparseDenseCwise" + name: Rule(with_dense(function), known=(2,), rows=_each_of_rows(with_dense(function)))
+       for name, function in (("Add", jnp.add), ("Mul", jnp.multiply), ("Div", truncated))},
     "SparseMatMul": Rule(product),
     "SparseToDense": Rule(to_dense, known=(1,)),
     "SparseReduceSum": Rule(reduce_sum, known=(2, 3)),
@@ -123,4 +200,5 @@ RULES = {
     **{"SparseSegment" + kind: Rule(_segments(kind), known=(2,)) for kind in WAYS},
     **{"SparseSegment%sWithNumSegments" % kind: Rule(_segments(kind), known=(3,)) for kind in WAYS},
     **{"SparseSegment%sGrad" % kind: Rule(_segments_gradient(kind), known=(3,)) for kind in WAYS},
-}
+    **{"SparseSegment%sGradV2" % kind: Rule(_sorted_segments_gradient(kind), known=(3,)) for kind in WAYS},
+}  # fmt: skip

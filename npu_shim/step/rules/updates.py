@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.indexing import at_places, at_rows
 from npu_shim.step.rules.table import Attrs, Update
 from npu_shim.step.values import Rows, traced
@@ -128,35 +127,35 @@ def adadelta(attrs: Attrs, var: Any, accum: Any, updates: Any, rate: Any, rho: A
     return var - step * rate, accum, updates * rho + step * step * (one - rho)
 
 
-def _ftrl(var: Any, accum: Any, linear: Any, grad: Any, shrunk: Any, rate: Any, l1: Any, l2: Any, power: Any) -> Any:
+def _ftrl(
+    attrs: Attrs, var: Any, accum: Any, linear: Any, grad: Any, shrunk: Any, rate: Any, l1: Any, l2: Any, power: Any
+) -> Any:
     new = accum + grad * grad
     root = lambda x: x ** (-traced(power))  # noqa: E731
-    linear = linear + shrunk - (root(new) - root(accum)) / rate * var
-    quadratic = root(new) / rate + np.array(2, var.dtype) * l2
+    two = np.array(2, var.dtype)
+    if attrs.get("multiply_linear_by_lr"):
+        linear = linear + shrunk * rate - (root(new) - root(accum)) * var
+        l1, quadratic = l1 * rate, root(new) + two * l2 * rate
+    else:
+        linear = linear + shrunk - (root(new) - root(accum)) / rate * var
+        quadratic = root(new) / rate + two * l2
     small = jnp.abs(linear) <= l1
     return jnp.where(small, np.zeros((), var.dtype), (jnp.sign(linear) * l1 - linear) / quadratic), new, linear
-
-
-def _require_plain_ftrl(attrs: Attrs) -> None:
-    if attrs.get("multiply_linear_by_lr"):
-        raise Unsupported("its attribute multiply_linear_by_lr is true")
 
 
 def ftrl(
     attrs: Attrs, var: Any, accum: Any, linear: Any, grad: Any, rate: Any, l1: Any, l2: Any, power: Any
 ) -> Any:  # fmt: skip
     """ApplyFtrl."""
-    _require_plain_ftrl(attrs)
-    return _ftrl(var, accum, linear, grad, grad, rate, l1, l2, power)
+    return _ftrl(attrs, var, accum, linear, grad, grad, rate, l1, l2, power)
 
 
 def ftrl_v2(
     attrs: Attrs, var: Any, accum: Any, linear: Any, grad: Any, rate: Any, l1: Any, l2: Any, shrinkage: Any, power: Any
 ) -> Any:
     """ApplyFtrlV2."""
-    _require_plain_ftrl(attrs)
     shrunk = grad + np.array(2, var.dtype) * shrinkage * var
-    return _ftrl(var, accum, linear, grad, shrunk, rate, l1, l2, power)
+    return _ftrl(attrs, var, accum, linear, grad, shrunk, rate, l1, l2, power)
 
 
 def proximal_gradient_descent(attrs: Attrs, var: Any, rate: Any, l1: Any, l2: Any, grad: Any) -> Any:
