@@ -39,6 +39,8 @@ class Draw:
             strange = [np.iinfo(dtype).max, np.iinfo(dtype).min]
         else:
             values = np.asarray(self.random.uniform(low, high, shape)).astype(dtype)
+            if values.dtype.kind == "c":
+                values = (values + 1j * self.random.uniform(low, high, shape)).astype(dtype)
             strange = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0]
         if odd and values.size:
             values = np.array(values)
@@ -372,6 +374,7 @@ CASES = {
     # where the ReLU is off, TensorFlow's CPU multiplies a gradient of NaN by zero, its GPU and XLA leave it out
     **{op: _grad(FLOATS, odd=False) for op in ("ReluGrad", "Relu6Grad", "LeakyReluGrad")},
     **{op: _grad(FLOATS, 0.1, 2.0) for op in ("SqrtGrad", "RsqrtGrad", "ReciprocalGrad")},
+    "InvGrad": _grad([np.dtype(np.complex64)], odd=False),  # by the conjugate
     **{op: _reduction([*FLOATS[:2], np.dtype(np.int32), np.dtype(np.int64)]) for op in ("Sum", "Prod")},
     "Mean": _reduction(FLOATS[:2]),
     **{op: _reduction([*FLOATS[:2], np.dtype(np.int32)], odd=False) for op in ("Max", "Min")},

@@ -195,8 +195,13 @@ def bitcast(attrs: Attrs, x: Any) -> Any:
 
 
 def _of_conjugate(gradient: Callable[[Any, Any], Any]) -> Rule:
-    """A gradient by what the function gave, of complex numbers by its conjugate; in the order of TensorFlow's kernels."""
+    """A gradient by what a function gave, of complex numbers by its conjugate; in the order of TensorFlow's kernels."""
     return _traced(lambda y, g: gradient(jnp.conj(y) if np.iscomplexobj(y) else y, g))
+
+
+def _no_gradient_stays(gradient: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A gradient of which nothing comes of nothing, whatever the function gave."""
+    return lambda y, g: jnp.where(g == _zero(g), _zero(g), gradient(y, g))
 
 
 def _rsqrt_grad(y: Any, g: Any) -> Any:
@@ -279,10 +284,10 @@ RULES = {
     "Complex": Rule(lambda attrs, x, y: lax.complex(*jnp.broadcast_arrays(x, y)), rows="each"),
     "Cast": Rule(cast, rows="each"),
     "Bitcast": Rule(bitcast),
-    "RsqrtGrad": _of_conjugate(_rsqrt_grad),
-    "SqrtGrad": _of_conjugate(_sqrt_grad),
-    "ReciprocalGrad": _of_conjugate(_reciprocal_grad),
-    "InvGrad": _of_conjugate(_reciprocal_grad),
+    "RsqrtGrad": _of_conjugate(_no_gradient_stays(_rsqrt_grad)),
+    "SqrtGrad": _of_conjugate(_no_gradient_stays(_sqrt_grad)),
+    "ReciprocalGrad": _of_conjugate(_no_gradient_stays(_reciprocal_grad)),
+    "InvGrad": _of_conjugate(_no_gradient_stays(_reciprocal_grad)),
     "TanhGrad": _of_conjugate(_tanh_grad),
     "SigmoidGrad": _of_conjugate(_sigmoid_grad),
     "ClipByValue": _traced(lambda x, low, high: jnp.minimum(jnp.maximum(x, low), high)),
