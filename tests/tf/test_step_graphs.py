@@ -286,14 +286,14 @@ def test_every_update_counts(v1_control_flow):
         "handed": (lambda v: tf.identity(v * 0.5), 0.5),
         "longer": (lambda v: (v + 1) * 0.25 - 0.25, 0.25),
     }
-    for how, (made, factor) in halved.items():
+    for how, (next_value, factor) in halved.items():
         for resource in (False, True):
             v = tf.get_variable("%s%d" % (how, resource), initializer=start, use_resource=resource)
-            thrice = lambda v=v, made=made: tf.group([tf.assign(v, made(v)).op for _ in range(3)])  # noqa: E731
-            for update in (thrice(), tf.cond(yes, thrice, tf.no_op)):
-                step = Step(tf.get_default_graph(), [update], {v.op.name: start})
+            update = lambda v=v, f=next_value: tf.group([tf.assign(v, f(v)).op for _ in range(3)])  # noqa: E731
+            for op in (update(), tf.cond(yes, update, tf.no_op)):
+                step = Step(tf.get_default_graph(), [op], {v.op.name: start})
                 step()
-                assert step.state[v.op.name] == factor**3, (v.op.name, update.name)
+                assert step.state[v.op.name] == factor**3, (v.op.name, op.name)
 
 
 def test_updates_that_take_one_read_see_one_value():
