@@ -17,6 +17,11 @@ NEEDS_ENGINE = [
 ]
 
 
+def unless_in_worker(test):
+    """Decorator for a test that takes long in a worker: nightly there, but for TensorFlow 1.15, which has no other."""
+    return test if engine.has_jax() or tf.__version__.startswith("1.") else pytest.mark.nightly(test)
+
+
 def config(**parameters):
     """A ConfigProto with an NpuOptimizer entry, as a user writes it; ints go to `i`, bools to `b`, the rest to `s`."""
     config = tf.ConfigProto()

@@ -65,6 +65,7 @@ def drawing_network():
     return x, [first, second], [optimizer.minimize(loss) for loss in (first, second)]
 
 
+@sessions.unless_in_worker
 def test_one_counter_for_each_random_op_in_session_and_steps(monkeypatch, caplog, tmp_path):
     """Steps that share a random op, steps and evaluations that the session runs, and a checkpoint in the middle."""
     monkeypatch.setenv("NPU_SHIM_STEP", "jax")
@@ -76,8 +77,8 @@ def test_one_counter_for_each_random_op_in_session_and_steps(monkeypatch, caplog
         seen, path = [], os.path.join(str(tmp_path), kind)
         session = sessions.opened(kind)
         for number, batch in enumerate(data):
-            options = tf.RunOptions(timeout_in_ms=100000) if number in (0, 7) else None  # the session's as a whole
-            seen.append(session.run([losses[0], train], {x: batch}, options)[0])
+            whole = tf.RunOptions(timeout_in_ms=100000) if number in (0, 7) else None  # such a run is the session's
+            seen.append(session.run([losses[0], train], {x: batch}, whole)[0])
             if number % 3 == 2:
                 seen.append(session.run([losses[1], other])[0])
             if number in (3, 4, 12):
@@ -99,6 +100,7 @@ def test_one_counter_for_each_random_op_in_session_and_steps(monkeypatch, caplog
     assert "converted by TensorFlow" not in caplog.text
 
 
+@sessions.unless_in_worker
 def test_compile_step_on_every_tensorflow(monkeypatch, tmp_path):
     """Its losses beside a session's, and its state in a checkpoint that a plain session restores."""
     monkeypatch.setenv("NPU_SHIM_STEP", "jax")

@@ -1,0 +1,102 @@
+"""CPU seconds from a training graph's bytes to a lowered program: TensorFlow's converter beside the interpreter of JAX.
+
+    python scripts/bench_step_preparation.py FOLDER [--graphs bert_tiny_train,resnet50_train] [--repeats 3]
+
+FOLDER has graphs.json and NAME.pb.gz, see there. Needs TensorFlow and JAX in one Python. Both ways begin with the graph
+in float32, pruned to its step; the converter's ends with HLO, the interpreter's with StableHLO. They take turns; the
+ratio is the median of the turns' ratios. What both do first (import, pruning, rewrite, explicit state) is told apart,
+too.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+FLOAT32 = {"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu"}
+OPEN = {"ids:0": (8, 32), "targets:0": (8, 32), "lengths:0": (8,)}  # sizes of feeds that are open
+LENGTHS = {"lengths:0": [32, 31, 30, 20, 16, 8, 4, 2]}  # values that XLA must know
+
+
+def prepared(content, entry):
+    """The Prepared of a graph's step."""
+    import tensorflow.compat.v1 as tf
+
+    from npu_shim.xla import step_function
+    from npu_shim.xla.sources import Source
+
+    feeds = {name: OPEN.get(name, shape) for name, (_, *shape) in entry["feeds"].items() if name not in LENGTHS}
+    fixed = {name: value for name, value in LENGTHS.items() if name in entry["feeds"]}
+    fetches = [entry["loss"], entry["train_op"]]
+    source = Source.of(tf.GraphDef.FromString(content)).of_step(fetches)
+    return step_function.prepare(source, fetches, feeds, fixed, None, "GPU", **FLOAT32)
+
+
+def converted(content, entry):
+    """Lowers a step by TensorFlow's converter."""
+    prepared(content, entry).as_program().for_shapes().hlo("hlo_serialized")
+
+
+def interpreted(content, entry):
+    """Lowers a step by the interpreter."""
+    from npu_shim.step import lowering, switch
+    from npu_shim.xla import interpreted as packing
+    from npu_shim.xla.passes.resources import random_ops
+
+    with switch.turned_on():
+        step = prepared(content, entry)
+    shapes = [tuple(feed.shape.as_list()) for feed in step.feeds.values()]
+    feeds = [[feed.name, feed.dtype.name, shape] for feed, shape in zip(step.feeds.values(), shapes)]
+    held = (variable for variable in step.state if variable.name != random_ops.STATE)
+    state = [[variable.name, variable.variable.dtype.name, variable.shape] for variable in held]
+    content = packing.of(step.as_program(), shapes).content
+    done = lowering.lowered(content, feeds, state, {}, "gpu", "highest")
+    if done.refusal:
+        sys.exit(done.refusal)
+
+
+def seconds(way, *arguments):
+    """CPU seconds of a call."""
+    start = time.process_time()
+    way(*arguments)
+    return time.process_time() - start
+
+
+def rows(folder, names, repeats):
+    """Yields the lines of a table."""
+    entries = json.loads((folder / "graphs.json").read_text())
+    for name in names:
+        content, entry = gzip.decompress((folder / (name + ".pb.gz")).read_bytes()), entries[name]
+        turns = [
+            [seconds(way, content, entry) for way in (prepared, converted, interpreted)] for _ in range(repeats + 1)
+        ][1:]
+        both, old, new = (statistics.median(column) for column in zip(*turns))
+        ratio = statistics.median(new / old for _, old, new in turns)
+        yield [name, str(entry["nodes"]), "%.2f" % both, "%.2f" % old, "%.2f" % new, "%.2f" % ratio]
+
+
+def main():
+    """Reads the command line, measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--graphs", default="bert_tiny_train,resnet50_train,lstm_lm_train,bert_large_train")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--write", help="file to write the table to")
+    given = parser.parse_args()
+    import bench_tables
+    import tensorflow.compat.v1 as tf
+
+    tf.disable_v2_behavior()
+    columns = ["graph", "nodes", "first, s", "converter, s", "interpreter, s", "ratio"]
+    bench_tables.table(columns, rows(given.folder, given.graphs.split(","), given.repeats), given.write)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
