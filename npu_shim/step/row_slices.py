@@ -136,9 +136,9 @@ def _numbers(scope: Any, source: Any, value: Any) -> list[Any]:
         return list(ints(value)) if value.size else []
     if isinstance(value, Dims):
         return [part if isinstance(part, Size) else int(part) for part in value.sizes]
-    made = scope.nodes[source[0]]
-    if made.op == "Pack" and all(part in scope.values for part, _ in made.inputs):
-        return [_number(scope.value(scope.raw(part))) for part in made.inputs]
+    source_node = scope.nodes[source[0]]
+    if source_node.op == "Pack" and all(part in scope.values for part, _ in source_node.inputs):
+        return [_number(scope.value(scope.raw(part))) for part in source_node.inputs]
     if isinstance(value, Rows):
         raise Unsupported("its limits are as many as data says")
     return [value[at] for at in range(value.shape[0])]

@@ -341,12 +341,12 @@ def extreme_at(op: str, worst: Callable[[Any], Any]) -> Handler:
     """ArgMax and ArgMin."""
     rule = reductions.RULES[op].apply
 
-    def found(attrs: Attrs, x: Any, axis: Any) -> Any:
+    def place(attrs: Attrs, x: Any, axis: Any) -> Any:
         if whole(axis) % x.array.ndim:
             return Rows(rule(attrs, x.array, axis), x.count)
         return rule(attrs, _with_neutral(x, worst(x.array.dtype)), axis)
 
-    return found
+    return place
 
 
 SIZED: dict[str, Handler] = {  # ops that take shapes

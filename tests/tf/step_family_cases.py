@@ -209,7 +209,7 @@ def _block_grad(version):
     """The gradient takes what the forward pass gave, clipped or not."""
     layer = {1: tf.raw_ops.BlockLSTM, 2: tf.raw_ops.BlockLSTMV2}[version]
 
-    def made(draw):
+    def case(draw):
         inputs, attrs = _block(draw, 3)
         names = ("seq_len_max", "x", "cs_prev", "h_prev", "w", "wci", "wcf", "wco", "b")
         with tf.Graph().as_default(), tf.Session() as session:
@@ -217,7 +217,7 @@ def _block_grad(version):
         gradients = [_floats(draw, TIME, BATCH, SIZE) for _ in range(2)]
         return [*inputs, *outputs, *gradients], {"use_peephole": attrs["use_peephole"]}
 
-    return made
+    return case
 
 
 def _gru(draw):

@@ -54,21 +54,21 @@ def network():
         x, mask = tf.placeholder(tf.float32, [6, 3], "x"), tf.placeholder(tf.bool, [6], "mask")
         w = tf.get_variable("w", initializer=np.float32(np.eye(3) + 0.3), use_resource=True)
         rows = tf.boolean_mask(tf.matmul(x, w), mask)
-        made = {name: change(rows, tf.shape(rows)[0]) for name, change in OF_ROWS.items()}
-        yield x, mask, w, made
+        values = {name: change(rows, tf.shape(rows)[0]) for name, change in OF_ROWS.items()}
+        yield x, mask, w, values
 
 
 def test_rows_are_those_of_a_session(network):
-    x, mask, w, made = network
-    trained = [value for name, value in made.items() if name not in NOT_TRAINED]
+    x, mask, w, values = network
+    trained = [value for name, value in values.items() if name not in NOT_TRAINED]
     weighted = [tf.reduce_sum(tf.tanh(value) * (1.0 + at)) for at, value in enumerate(trained)]
-    fetches = [*(tf.reduce_sum(value) for value in made.values()), *(tf.shape(value) for value in made.values())]
+    fetches = [*(tf.reduce_sum(value) for value in values.values()), *(tf.shape(value) for value in values.values())]
     fetches.append(tf.gradients(tf.add_n(weighted), w)[0])
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         step = Step(tf.get_default_graph(), fetches, {"w": session.run(w)}, [x, mask])
         for bits in MASKS:
             feeds = {x: GIVEN, mask: np.array(bits, bool)}
-            names = [*made, *("shape: " + name for name in made), "gradient"]
+            names = [*values, *("shape: " + name for name in values), "gradient"]
             for name, got, want in zip(names, step(feeds), session.run(fetches, feeds)):
                 np.testing.assert_allclose(got, want, 1e-5, 1e-5, err_msg="%s of %s" % (name, bits))

@@ -137,13 +137,13 @@ def dense_bincount(attrs: Attrs, values: Any, size: Any, weights: Any) -> Any:
 def bound(side: str) -> Rule:
     """LowerBound and UpperBound: where each value would stand in its row of sorted numbers; NaN is below none."""
 
-    def found(attrs: Attrs, ordered: Any, values: Any) -> Any:
+    def places_of(attrs: Attrs, ordered: Any, values: Any) -> Any:
         places = jax.vmap(lambda row, x: jnp.searchsorted(row, x, side=side))(traced(ordered), traced(values))
         if side == "left" and jnp.issubdtype(values.dtype, np.floating):
             places = jnp.where(jnp.isnan(values), np.zeros((), places.dtype), places)
         return places.astype(attrs["out_type"])
 
-    return Rule(found)
+    return Rule(places_of)
 
 
 def top_k(attrs: Attrs, x: Any, k: Any = None) -> Any:
