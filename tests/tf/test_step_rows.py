@@ -36,6 +36,7 @@ OF_ROWS = {  # of rows [n, 3], n a number that data says, and their number
     "joined": lambda rows, n: tf.concat([rows, GIVEN[:2], rows], 0),
     "the largest": lambda rows, n: tf.gather(rows, tf.argmax(rows, 0)),
     "one with each": lambda rows, n: rows - rows[0],
+    "one row with each": lambda rows, n: rows + tf.boolean_mask(GIVEN, tf.equal(tf.range(6), tf.minimum(n, 1) + 1)),
     "softmax": lambda rows, n: tf.nn.softmax(rows[1:]),
     "a range": lambda rows, n: tf.cast(tf.range(1, 8 - n, 2), tf.float32),
     "a falling range": lambda rows, n: tf.cast(tf.range(6, n, -1), tf.float32),
@@ -44,7 +45,7 @@ OF_ROWS = {  # of rows [n, 3], n a number that data says, and their number
     "ones": lambda rows, n: tf.ones([8 - n, 2]),
     "the different": lambda rows, n: tf.cast(tf.unique(tf.cast(rows[:, 0] * 2, tf.int32))[1], tf.float32),
 }
-NOT_TRAINED = ("repeated",)  # the gradient reshapes rows to copies of them
+NOT_TRAINED = ("repeated", "one row with each")  # their gradients are refused
 
 
 @pytest.fixture
