@@ -1,4 +1,4 @@
-"""Scans that come as HDF5 files: photographs from within, clouds of points."""
+"""Scans that come as arrays: photographs from within, clouds of points, magnetic resonance, land in many colours."""
 
 import numpy as np
 from data import write
@@ -32,7 +32,42 @@ def clouds(folder, random, count=8, points=2048, classes=40):
         write(folder / (part + "_files.txt"), "%s\n" % path)
 
 
+def resonances(path, random, count=8, size=32):
+    """Complex images of a slice, and which lines of their Fourier transform were measured."""
+    image = random.normal(size=(count, size, size)) + 1j * random.normal(size=(count, size, size))
+    measured = np.broadcast_to(random.random((count, size, 1)) < 0.5, image.shape)
+    arrays_file(path, {"label": image.astype(np.complex64), "mask": measured.astype(np.float32)})
+
+
+def fields(folder, random, side=16, bands=20, classes=16):
+    """A picture of fields in many bands, and what grows in each pixel."""
+    import scipy.io
+
+    folder.mkdir(parents=True)
+    scipy.io.savemat(str(folder / "Salinas_corrected.mat"), {"salinas_corrected": random.random((side, side, bands))})
+    crops = random.permutation(np.arange(side * side) % classes + 1).reshape(side, side).astype(np.uint8)
+    scipy.io.savemat(str(folder / "Salinas_gt.mat"), {"salinas_gt": crops})
+
+
 RECIPES = (
+    Recipe(
+        "TensorFlow/contrib/cv/CascadeNet_ID2121_for_TensorFlow",
+        "train.py --batch_size=2 --image_size=32 --num_epoch=3 --Dn=3 --Dc=2 --save_ckpt_Dir={net}/out "
+        "--data_train_dir={net}/scans.hdf5",
+        lambda net, random: resonances(net / "scans.hdf5", random),
+        checkpoint="out/*/model-3.index",
+        loss=(0.1, 10),
+        limit=600,
+    ),
+    Recipe(
+        "TensorFlow/contrib/cv/HybridSN_ID1160_for_TensorFlow",
+        "Hybrid-Spectral-Net.py --datapath={net} --train_step=3 --train_url={net}/out/",
+        lambda net, random: fields(net / "data", random),
+        mode="allow_fp32_to_fp16",
+        checkpoint="out/cp.ckpt.index",
+        loss=(2, 4),
+        limit=600,
+    ),
     Recipe(
         "TensorFlow/contrib/cv/doubleunet",
         "train.py --is_training=True --img_num=1 --batch_size=1 --epochs=1 "
