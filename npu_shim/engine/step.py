@@ -99,7 +99,7 @@ class Part:
             except traced.Refused as reason:
                 if self._unknown(reason) or not engine.is_converted(tf.__version__):
                     raise
-                lines.once("npu_shim: engine: a step is converted by TensorFlow: %s" % reason.why)
+                lines.once("engine: a step is converted by TensorFlow: %s" % reason.why)
         prepared = self.prepared.on(device.platform)
         if constants:
             prepared = fixed(prepared, constants)

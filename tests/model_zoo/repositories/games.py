@@ -38,7 +38,7 @@ RECIPES = (
         "tensorflow/minigo",  # its host call writes summaries in a tf.cond
         "train.py games.zz --work_dir={net}/out --train_batch_size=8 --trunk_layers=2 --conv_width=8 --summary_steps=4",
         positions,
-        commit="6d89c20",
+        commit="6d89c202cd",
         env={"BOARD_SIZE": BOARD},
         checkpoint="out/model.ckpt-10.index",
         loss=(3, 9),
