@@ -388,7 +388,7 @@ def test_what_would_count_rows_that_are_not_there_is_refused():
 
 @pytest.mark.parametrize("places", [[2, 0, 2, 1], [2, 0, 3, 1]], ids=["twice", "apart"])
 def test_a_row_that_comes_twice_is_updated_twice(places):
-    ids, places = fed(np.int32(places))
+    ids, places = fed(np.int64(places))
     gradient, given = fed(np.float32([[1, -2], [3, 4], [-5, 6], [7, 8]]))
     updates = []
     for wanted in (None, tf.not_equal(ids, 0)):

@@ -232,7 +232,8 @@ def _sparse(dense: Dense, handles: int, at: int) -> Update:
 def _come_twice(ids: Any, count: Any) -> Any:
     """Whether one of the first `count` of the ids [n] is there twice, bool []."""
     numbers = jnp.arange(ids.shape[0], dtype=ids.dtype)
-    ordered = jnp.sort(jnp.where(numbers < count, ids, -1 - numbers))  # those behind them are all different
+    live = numbers < jnp.asarray(count).astype(ids.dtype)
+    ordered = jnp.sort(jnp.where(live, ids, -1 - numbers))  # those behind them are all different
     return jnp.any(ordered[1:] == ordered[:-1])
 
 
