@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping
 
+from npu_shim.pjrt.placement import ALL
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 KEY, VARIABLE = "npu_shim_devices", "NPU_SHIM_DEVICES"
-ALL = "all"
 
 
 def of(values: Mapping[str, Any]) -> int | str:

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Mapping
 
+from npu_shim.pjrt.placement import SHARDED
 from npu_shim.rewriter.errors import one_of
 
 
@@ -45,6 +46,6 @@ class Word:
 # whether attention becomes kernels on GPUs
 ATTENTION = Word("attention", "NPU_SHIM_ATTENTION", ("auto", "off"))
 # which state each of several devices has a part of
-SHARD_STATE = Word("shard_state", "NPU_SHIM_SHARD_STATE", ("off", "optimizer", "all"))
+SHARD_STATE = Word("shard_state", "NPU_SHIM_SHARD_STATE", tuple(SHARDED))
 # how much of the forward pass is computed again in the backward pass
 RECOMPUTE = Word("recompute", "NPU_SHIM_RECOMPUTE", ("auto", "off", "memory"))

@@ -285,6 +285,7 @@ def test_what_devices_exchange_and_what_overlaps_products():
         Collective("all-gather", 24, 0, ""),
         Collective("reduce-scatter", 8 * 32 * 4, 0, ""),
     )
+    assert [kernel.kind for kernel in kernels.Kernels(hlo.parse(EXCHANGES)).all] == ["matrix products"] * 2
 
 
 def test_of_a_conditional_the_branch_counts_that_moves_most():

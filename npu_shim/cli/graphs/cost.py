@@ -13,7 +13,7 @@ from npu_shim.cli.graphs.export import add_step_arguments, feeds_of, step_of
 from npu_shim.cli.graphs.plan import OPTIONS, names
 from npu_shim.options import devices, words
 from npu_shim.pjrt import atomic_write, manifest
-from npu_shim.pjrt.placement import Placement, of_cards
+from npu_shim.pjrt.placement import ALL, Placement, of_cards
 from npu_shim.rewriter.errors import ConfigError, one_of
 
 GRAPHS = ("saved_model.pb", "saved_model.pbtxt", "checkpoint")  # files of a folder that stands for a graph
@@ -133,7 +133,7 @@ def _on_cards(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 def _placement(args: argparse.Namespace) -> Placement:
     count = devices.checked(args.devices or 1, "--devices")
-    if count == devices.ALL:
+    if count == ALL:
         raise ConfigError("--devices is 'all', and the cards of --target need not be here: give their number")
     return of_cards(int(count), one_of(args.shard_state or "off", words.SHARD_STATE.known, "--shard-state"))
 

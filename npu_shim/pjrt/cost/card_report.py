@@ -39,7 +39,7 @@ class CardCost:
         by_memory: share of `seconds` in kernels whose bytes take longer than their operations, 0 to 1.
         compiled_by: the release of JAX.
         devices: cards that run the step together; all other figures are those of one.
-        exchanged: kind of collective, see `collectives.KINDS`, to {"collectives", "bytes", "overlap"}: how many, the
+        exchanged: kind of collective, see `kernels.COLLECTIVES`, to {"collectives", "bytes", "overlap"}: how many, the
             bytes of their results, and how many have products between their start and their end.
         notes: what could not be counted.
     """
@@ -83,7 +83,7 @@ def of_compiled(name: str, compiled: Compiled, card: Card) -> CardCost:
 
 
 def _exchanged(exchanges: Sequence[Collective]) -> dict[str, dict[str, int]]:
-    by_kind = ((kind, [one for one in exchanges if one.kind == kind]) for kind in collectives.KINDS)
+    by_kind = ((kind, [one for one in exchanges if one.kind == kind]) for kind in kernels.COLLECTIVES)
     return {
         kind: {
             "collectives": len(several), "bytes": int(sum(one.bytes for one in several)),
@@ -135,7 +135,7 @@ def as_text(card: Card, costs: Sequence[CardCost]) -> str:
     for kind in kernels.ORDER:
         if any(kind in cost.kernels for cost in costs):
             rows.append(("  " + kind, [_kernel(cost, kind) for cost in costs]))
-    for kind in collectives.KINDS:
+    for kind in kernels.COLLECTIVES:
         if any(kind in cost.exchanged for cost in costs):
             rows.append((kind, [_exchange(cost, kind) for cost in costs]))
     rows.append(("converts, fused ones too", [str(cost.converts) for cost in costs]))

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Iterator, Mapping
+from typing import Iterator
 
-from npu_shim.pjrt.cost import traffic
+from npu_shim.pjrt.cost import kernels
 from npu_shim.pjrt.cost.hlo import Computation, Instruction, Module
-from npu_shim.pjrt.cost.kernels import LIBRARIES, PRODUCTS
 
-KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "collective-permute", "ragged-all-to-all")
+CALLS = ("fusion", "custom-call", *kernels.PRODUCTS)
 START, DONE = "-start", "-done"
 
 
@@ -23,7 +22,7 @@ class Collective:
     """One exchange.
 
     Attributes:
-        kind: one of KINDS.
+        kind: one of `kernels.COLLECTIVES`.
         bytes: of its result on one device.
         overlaps: products between its start and its end.
         op: the op that it comes of, as the program names it, "" where it names none.
@@ -44,25 +43,16 @@ def _of(module: Module, computation: Computation) -> Iterator[Collective]:
     instructions = list(computation.instructions.values())
     ends = {instruction.operands[0]: number for number, instruction in enumerate(instructions)
             if instruction.code.endswith(DONE) and instruction.operands}  # fmt: skip
-    products = [number for number, one in enumerate(instructions) if _computes(module, computation.instructions, one)]
+    products = [number for number, one in enumerate(instructions)
+                if one.code in CALLS and kernels.computes_product(module, computation, one)]  # fmt: skip
     for number, instruction in enumerate(instructions):
         kind = instruction.code[: -len(START)] if instruction.code.endswith(START) else instruction.code
-        if kind not in KINDS:
+        if kind not in kernels.COLLECTIVES:
             continue
         end = ends.get(instruction.name, number)
         result = instructions[end]
         between = sum(number < product < end for product in products)
         yield Collective(kind, sum(shape.bytes for shape in result.shapes), between, _op(instruction))
-
-
-def _computes(module: Module, scope: Mapping[str, Instruction], instruction: Instruction) -> bool:
-    if instruction.code not in ("fusion", "custom-call", *PRODUCTS):
-        return False
-    for inner in traffic.body(module, scope, instruction)[0].values():
-        target = inner.attributes.partition('custom_call_target="')[2]
-        if inner.code in PRODUCTS or any(target.startswith(name) for name in LIBRARIES):
-            return True
-    return False
 
 
 def _op(instruction: Instruction) -> str:

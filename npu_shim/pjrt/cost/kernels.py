@@ -19,6 +19,11 @@ FREE = {
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id",
     "optimization-barrier",
 }  # fmt: skip
+# what several devices exchange: `collectives` counts it
+COLLECTIVES = (
+    "all-reduce", "reduce-scatter", "all-gather", "all-to-all", "collective-permute", "ragged-all-to-all",
+)  # fmt: skip
+NO_KERNELS = FREE.union(COLLECTIVES)
 INNER = FREE | {"reshape", "broadcast", "iota", "slice"}  # in a fusion they are no work of their own
 PRODUCTS = {"dot": "matrix products", "convolution": "convolutions"}
 # kind of a fusion by the first of these that is in it
@@ -71,7 +76,7 @@ class Kernels:
 
     def _of(self, computation: Computation, times: int) -> Iterator[Kernel]:
         for instruction in computation.instructions.values():
-            if instruction.code in FREE or instruction.code.endswith("-done"):
+            if _awaited(instruction).code in NO_KERNELS or instruction.code.endswith("-done"):
                 continue
             if instruction.code == "while":
                 yield from self._loop(computation, instruction, times)
@@ -95,9 +100,8 @@ class Kernels:
 
     def _kernel(self, computation: Computation, instruction: Instruction, times: int) -> Kernel:
         instruction = _awaited(instruction)
-        scope = traffic.body(self._module, computation.instructions, instruction)[0]
-        inside = list(_deep(self._module, scope))
-        targets = [_target(inner) for _, inner in inside if inner.code == "custom-call"]
+        inside = _inside(self._module, computation, instruction)
+        targets = _targets(inside)
         kind = _kind({inner.code for _, inner in inside}, targets)
         if kind == OTHERS:
             self.notes.add("operations of %s are not counted, its bytes are" % targets[0])
@@ -108,6 +112,12 @@ class Kernels:
             sum(_converts(scope, inner) for scope, inner in inside),
             times,
         )
+
+
+def computes_product(module: Module, computation: Computation, instruction: Instruction) -> bool:
+    """Whether a kernel computes matrix products, convolutions or attention."""
+    inside = _inside(module, computation, instruction)
+    return _kind({inner.code for _, inner in inside}, _targets(inside)) in (ATTENTION, *PRODUCTS.values())
 
 
 def moved(kernels: Sequence[Kernel]) -> float:
@@ -125,6 +135,15 @@ def products(kernels: Sequence[Kernel], computed_in: Callable[[str], str] = str)
             number[units] += kernel.times
             operations[units] += count * kernel.times
     return {units: (number[units], operations[units]) for units in number}
+
+
+def _inside(module: Module, computation: Computation, instruction: Instruction) -> list[tuple[Scope, Instruction]]:
+    """The instructions of a kernel, each with those it stands among."""
+    return list(_deep(module, traffic.body(module, computation.instructions, instruction)[0]))
+
+
+def _targets(inside: Sequence[tuple[Scope, Instruction]]) -> list[str]:
+    return [_target(inner) for _, inner in inside if inner.code == "custom-call"]
 
 
 def _awaited(instruction: Instruction) -> Instruction:
