@@ -4,8 +4,10 @@ The worker's side runs in a thread, on a device of NumPy, so that every message 
 """
 
 import copy
+import itertools
 import socket
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -110,6 +112,9 @@ def opened(monkeypatch):
     """Returns a function of a Here and of `exact` that opens a Worker on it."""
 
     def worker(here, exact=True):
+        # a clock that goes on by one whenever it is asked: a worker that is not exact keeps every second step
+        monkeypatch.setattr(serving, "time", types.SimpleNamespace(monotonic=itertools.count().__next__))
+        monkeypatch.setattr(serving, "SHARE", 0.5)
         monkeypatch.setattr(serving, "InProcess", lambda *opening: here.device)
         monkeypatch.setattr(starting, "worker", lambda interpreter, devices: here)
         return remote.Worker("python", exact)
