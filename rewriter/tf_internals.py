@@ -325,6 +325,10 @@ def _read_only_graph() -> Any:
 
         get_operation_by_name = _get_operation_by_name  # without the checks of what is a name
 
+        def has(self, name: str) -> bool:
+            """Whether there is a node of this name."""
+            return name in self._handles
+
         def results(self, name: str) -> list[tuple[int, tuple[int, ...] | None]]:
             """(Number of its dtype, sizes or None where one is not known) of each output of a node.
 

@@ -66,6 +66,7 @@ def of(prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any) -> tup
             export.plan_counts(prepared.plan), recompute=step.recomputation.counts(), attention=step.attention.counts()
         ),
         versions={"npu_shim": __version__, "tensorflow": tf.__version__, "python": platform.python_version()},
+        attention=dict(step.specs),
     )
     return described, step
 

@@ -33,48 +33,49 @@ TEXT = """
     MatrixDeterminant MatrixDiag MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixDiagV2 MatrixDiagV3
     MatrixInverse MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 MatrixSolve MatrixTriangularSolve Max MaxPool
     MaxPool3D MaxPool3DGrad MaxPoolGrad MaxPoolGradGrad MaxPoolGradV2 MaxPoolV2 Maximum Mean Merge Min Minimum
-    MirrorPad MirrorPadGrad Mod Mul MulNoNan Multinomial Ndtri Neg NextAfter NextIteration NoOp NotEqual OneHot
-    OnesLike OptionalFromValue OptionalGetValue OptionalHasValue OptionalNone Pack Pad PadV2 ParallelConcat
-    ParallelDynamicStitch PartitionedCall Placeholder PlaceholderV2 PlaceholderWithDefault Polygamma Pow
-    PreventGradient Print PrintV2 Prod Qr RFFT RFFT2D RFFT3D RandomShuffle RandomStandardNormal RandomUniform
-    RandomUniformInt Range Rank ReadVariableOp Real RealDiv Reciprocal ReciprocalGrad RefEnter RefExit
-    RefIdentity RefMerge RefNextIteration RefSwitch Relu Relu6 Relu6Grad ReluGrad Reshape ResizeBicubic
-    ResizeBicubicGrad ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor ResizeNearestNeighborGrad
-    ResourceApplyAdaMax ResourceApplyAdadelta ResourceApplyAdagrad ResourceApplyAdagradDA ResourceApplyAdagradV2
-    ResourceApplyAdam ResourceApplyAdamWithAmsgrad ResourceApplyAddSign ResourceApplyCenteredRMSProp
-    ResourceApplyFtrl ResourceApplyFtrlV2 ResourceApplyGradientDescent ResourceApplyKerasMomentum
-    ResourceApplyMomentum ResourceApplyPowerSign ResourceApplyProximalAdagrad
-    ResourceApplyProximalGradientDescent ResourceApplyRMSProp ResourceGather ResourceGatherNd ResourceScatterAdd
-    ResourceScatterDiv ResourceScatterMax ResourceScatterMin ResourceScatterMul ResourceScatterNdAdd
-    ResourceScatterNdMax ResourceScatterNdMin ResourceScatterNdSub ResourceScatterNdUpdate ResourceScatterSub
-    ResourceScatterUpdate ResourceSparseApplyAdadelta ResourceSparseApplyAdagrad ResourceSparseApplyAdagradDA
-    ResourceSparseApplyAdagradV2 ResourceSparseApplyCenteredRMSProp ResourceSparseApplyFtrl
-    ResourceSparseApplyFtrlV2 ResourceSparseApplyKerasMomentum ResourceSparseApplyMomentum
-    ResourceSparseApplyProximalAdagrad ResourceSparseApplyProximalGradientDescent ResourceSparseApplyRMSProp
-    ResourceStridedSliceAssign ReverseSequence ReverseV2 RightShift Rint Roll Round Rsqrt RsqrtGrad ScatterAdd
-    ScatterDiv ScatterMax ScatterMin ScatterMul ScatterNd ScatterNdAdd ScatterNdMax ScatterNdMin
-    ScatterNdNonAliasingAdd ScatterNdSub ScatterNdUpdate ScatterSub ScatterUpdate SegmentMax SegmentMean
-    SegmentMin SegmentProd SegmentSum Select SelectV2 SelfAdjointEigV2 Selu SeluGrad Shape ShapeN Sigmoid
-    SigmoidGrad Sign Sin Sinh Size Slice Snapshot Softmax SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad
-    Softsign SoftsignGrad SpaceToBatch SpaceToBatchND SpaceToDepth SparseApplyAdadelta SparseApplyAdagrad
-    SparseApplyAdagradDA SparseApplyAdagradV2 SparseApplyCenteredRMSProp SparseApplyFtrl SparseApplyFtrlV2
-    SparseApplyKerasMomentum SparseApplyMomentum SparseApplyProximalAdagrad SparseApplyProximalGradientDescent
-    SparseApplyRMSProp SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul SparseMatMul SparseReduceSum
-    SparseReorder SparseSegmentMean SparseSegmentMeanGrad SparseSegmentMeanGradV2
-    SparseSegmentMeanWithNumSegments SparseSegmentSqrtN SparseSegmentSqrtNGrad SparseSegmentSqrtNGradV2
-    SparseSegmentSqrtNWithNumSegments SparseSegmentSum SparseSegmentSumGrad SparseSegmentSumGradV2
-    SparseSegmentSumWithNumSegments SparseSoftmax SparseSoftmaxCrossEntropyWithLogits SparseTensorDenseAdd
-    SparseTensorDenseMatMul SparseToDense Split SplitV Sqrt SqrtGrad Square SquaredDifference Squeeze
-    StackCloseV2 StackPopV2 StackPushV2 StackV2 StatefulPartitionedCall StatelessCase StatelessIf
-    StatelessMultinomial StatelessRandomGetAlg StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg
-    StatelessRandomNormal StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomUniformFullInt
-    StatelessRandomUniformFullIntV2 StatelessRandomUniformInt StatelessRandomUniformIntV2
-    StatelessRandomUniformV2 StatelessTruncatedNormal StatelessTruncatedNormalV2 StatelessWhile StopGradient
-    StridedSlice StridedSliceAssign StridedSliceGrad Sub Sum Svd Switch Tan Tanh TanhGrad TensorArrayCloseV3
-    TensorArrayConcatV3 TensorArrayGatherV3 TensorArrayGradV3 TensorArrayGradWithShape TensorArrayReadV3
-    TensorArrayScatterV3 TensorArraySizeV3 TensorArraySplitV3 TensorArrayV3 TensorArrayWriteV3 TensorListConcat
-    TensorListConcatV2 TensorListElementShape TensorListFromTensor TensorListGather TensorListGetItem
-    TensorListLength TensorListPopBack TensorListPushBack TensorListReserve TensorListResize TensorListScatter
+    MirrorPad MirrorPadGrad Mod Mul MulNoNan Multinomial Ndtri Neg NextAfter NextIteration NoOp NotEqual
+    NpuShimAttention NpuShimDropoutSeed OneHot OnesLike OptionalFromValue OptionalGetValue OptionalHasValue
+    OptionalNone Pack Pad PadV2 ParallelConcat ParallelDynamicStitch PartitionedCall Placeholder PlaceholderV2
+    PlaceholderWithDefault Polygamma Pow PreventGradient Print PrintV2 Prod Qr RFFT RFFT2D RFFT3D RandomShuffle
+    RandomStandardNormal RandomUniform RandomUniformInt Range Rank ReadVariableOp Real RealDiv Reciprocal
+    ReciprocalGrad RefEnter RefExit RefIdentity RefMerge RefNextIteration RefSwitch Relu Relu6 Relu6Grad
+    ReluGrad Reshape ResizeBicubic ResizeBicubicGrad ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor
+    ResizeNearestNeighborGrad ResourceApplyAdaMax ResourceApplyAdadelta ResourceApplyAdagrad
+    ResourceApplyAdagradDA ResourceApplyAdagradV2 ResourceApplyAdam ResourceApplyAdamWithAmsgrad
+    ResourceApplyAddSign ResourceApplyCenteredRMSProp ResourceApplyFtrl ResourceApplyFtrlV2
+    ResourceApplyGradientDescent ResourceApplyKerasMomentum ResourceApplyMomentum ResourceApplyPowerSign
+    ResourceApplyProximalAdagrad ResourceApplyProximalGradientDescent ResourceApplyRMSProp ResourceGather
+    ResourceGatherNd ResourceScatterAdd ResourceScatterDiv ResourceScatterMax ResourceScatterMin
+    ResourceScatterMul ResourceScatterNdAdd ResourceScatterNdMax ResourceScatterNdMin ResourceScatterNdSub
+    ResourceScatterNdUpdate ResourceScatterSub ResourceScatterUpdate ResourceSparseApplyAdadelta
+    ResourceSparseApplyAdagrad ResourceSparseApplyAdagradDA ResourceSparseApplyAdagradV2
+    ResourceSparseApplyCenteredRMSProp ResourceSparseApplyFtrl ResourceSparseApplyFtrlV2
+    ResourceSparseApplyKerasMomentum ResourceSparseApplyMomentum ResourceSparseApplyProximalAdagrad
+    ResourceSparseApplyProximalGradientDescent ResourceSparseApplyRMSProp ResourceStridedSliceAssign
+    ReverseSequence ReverseV2 RightShift Rint Roll Round Rsqrt RsqrtGrad ScatterAdd ScatterDiv ScatterMax
+    ScatterMin ScatterMul ScatterNd ScatterNdAdd ScatterNdMax ScatterNdMin ScatterNdNonAliasingAdd ScatterNdSub
+    ScatterNdUpdate ScatterSub ScatterUpdate SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum Select
+    SelectV2 SelfAdjointEigV2 Selu SeluGrad Shape ShapeN Sigmoid SigmoidGrad Sign Sin Sinh Size Slice Snapshot
+    Softmax SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign SoftsignGrad SpaceToBatch
+    SpaceToBatchND SpaceToDepth SparseApplyAdadelta SparseApplyAdagrad SparseApplyAdagradDA SparseApplyAdagradV2
+    SparseApplyCenteredRMSProp SparseApplyFtrl SparseApplyFtrlV2 SparseApplyKerasMomentum SparseApplyMomentum
+    SparseApplyProximalAdagrad SparseApplyProximalGradientDescent SparseApplyRMSProp SparseDenseCwiseAdd
+    SparseDenseCwiseDiv SparseDenseCwiseMul SparseMatMul SparseReduceSum SparseReorder SparseSegmentMean
+    SparseSegmentMeanGrad SparseSegmentMeanGradV2 SparseSegmentMeanWithNumSegments SparseSegmentSqrtN
+    SparseSegmentSqrtNGrad SparseSegmentSqrtNGradV2 SparseSegmentSqrtNWithNumSegments SparseSegmentSum
+    SparseSegmentSumGrad SparseSegmentSumGradV2 SparseSegmentSumWithNumSegments SparseSoftmax
+    SparseSoftmaxCrossEntropyWithLogits SparseTensorDenseAdd SparseTensorDenseMatMul SparseToDense Split SplitV
+    Sqrt SqrtGrad Square SquaredDifference Squeeze StackCloseV2 StackPopV2 StackPushV2 StackV2
+    StatefulPartitionedCall StatelessCase StatelessIf StatelessMultinomial StatelessRandomGetAlg
+    StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg StatelessRandomNormal StatelessRandomNormalV2
+    StatelessRandomUniform StatelessRandomUniformFullInt StatelessRandomUniformFullIntV2
+    StatelessRandomUniformInt StatelessRandomUniformIntV2 StatelessRandomUniformV2 StatelessTruncatedNormal
+    StatelessTruncatedNormalV2 StatelessWhile StopGradient StridedSlice StridedSliceAssign StridedSliceGrad Sub
+    Sum Svd Switch Tan Tanh TanhGrad TensorArrayCloseV3 TensorArrayConcatV3 TensorArrayGatherV3
+    TensorArrayGradV3 TensorArrayGradWithShape TensorArrayReadV3 TensorArrayScatterV3 TensorArraySizeV3
+    TensorArraySplitV3 TensorArrayV3 TensorArrayWriteV3 TensorListConcat TensorListConcatV2
+    TensorListElementShape TensorListFromTensor TensorListGather TensorListGetItem TensorListLength
+    TensorListPopBack TensorListPushBack TensorListReserve TensorListResize TensorListScatter
     TensorListScatterV2 TensorListSetItem TensorListSplit TensorListStack TensorScatterAdd TensorScatterMax
     TensorScatterMin TensorScatterSub TensorScatterUpdate TensorStridedSliceUpdate Tile TopK TopKV2 Transpose
     TruncateDiv TruncateMod TruncatedNormal Unique UniqueV2 UniqueWithCounts Unpack UnsortedSegmentMax

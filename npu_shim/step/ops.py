@@ -11,6 +11,7 @@ from npu_shim.step.control_flow import calls, nodes
 from npu_shim.step.random import draws
 from npu_shim.step.rules import (
     arrays,
+    attention,
     convolutions,
     ctc,
     elementwise,
@@ -30,7 +31,7 @@ from npu_shim.step.rules import (
 FAMILIES = (
     nodes, calls, state, stacks, tensor_arrays, lists, optionals, draws, rows,
     arrays, elementwise, indexing, reductions, products, nn, convolutions, normalization, updates,
-    linear_algebra, sparse, image, recurrent, ctc, quantized,
+    linear_algebra, sparse, image, recurrent, ctc, quantized, attention,
 )  # fmt: skip
 
 

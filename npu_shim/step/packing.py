@@ -10,6 +10,7 @@ import json
 import struct
 from typing import Any, Iterable, Mapping
 
+from npu_shim.pjrt.attention import spec as specs
 from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.ir.attributes import LOW_BITS, STORAGE, Callee, DType, Shape, Tensor, Unbound
@@ -22,7 +23,9 @@ LENGTH = struct.Struct("<q")
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 DRAWING = frozenset([  # draw from a counter of their own
     "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "Multinomial", "RandomShuffle",
+    specs.SEED,
 ])  # fmt: skip
+OWN = frozenset(["_Arg", specs.CALL, specs.SEED, "XlaOptimizationBarrier"])  # no TensorFlow need know them
 OWN_CONTAINER = ("", "localhost")  # TensorFlow's own, by both of its names
 
 
@@ -135,7 +138,7 @@ class _Writer:
         defaults = self._defaults.get(node.op)
         if defaults is None:
             definition = self._definition(node.op)
-            if definition is None and node.op != "_Arg":
+            if definition is None and node.op not in OWN:
                 raise PlanError("node '%s': op %s is not in this TensorFlow" % (node.name, node.op))
             kinds = {} if definition is None else definition.attributes
             defaults = {name: self._attr(default) for name, (_, default, _) in kinds.items() if default is not None}

@@ -5,6 +5,7 @@ import re
 import pytest
 from attention_graphs import BACKWARD, FORWARD, GRADIENTS, INFERENCE, TRAINING, changed, planned
 
+from npu_shim.pjrt.attention.spec import CALL, SEED, Spec
 from npu_shim.rewriter.ir import text
 from npu_shim.rewriter.ir.definitions import Definition
 from npu_shim.rewriter.ir.module import Function
@@ -128,6 +129,25 @@ def test_keys_that_are_transposed_before_are_taken():
     assert {result.name: result.operand.axes for result in match.walk.results}["dk"] == "bhdt"
 
 
+def test_what_jax_interprets_has_calls_and_a_seed_of_their_own():
+    """RandomUniform counts what it draws, and so does what stands in its place, under the same name."""
+    source = changed(
+        TRAINING,
+        ("u:StatelessRandomUniformV2{dtype=float32, Tshape=int32}(shape, key, counter, alg)",
+         "u:RandomUniform{dtype=float32, T=int32, seed=3, seed2=5}(shape)"),
+    )  # fmt: skip
+    module, plan = planned(source)
+    assert plan.misses == ()
+    apply.apply(module, plan.matches, None)
+    graph, (match,) = module.graph, plan.matches
+    forward, backward = (graph["p/attention/" + kind] for kind in ("forward", "backward"))
+    assert (forward.op, backward.op, graph["u"].op) == (CALL, CALL, SEED)
+    assert [value.node.name for value in forward.inputs] == ["q", "k", "v", "mask", "u"]
+    assert Spec.from_json(backward.attrs["spec"].decode()) == match.backward
+    assert (graph["u"].attrs["seed"], graph["u"].attrs["seed2"], graph["u"].inputs[0].node.name) == (3, 5, "shape")
+    assert not list(module.functions)
+
+
 def test_heads_in_the_batch_are_one_head():
     source = INFERENCE
     for shape in ("<2,4,16,8>", "<2,4,32,8>", "<2,4,32,24>"):
@@ -200,10 +220,6 @@ PLANTED = {
         "the rate of its dropout, 'rate', is no constant"),
     "one mask for all keys": ([("int32<4>(2, 4, 16, 32)", "int32<4>(2, 4, 16, 1)")],
                               "its dropout 'u' has one mask for several of its keys"),
-    "draws that know no step": (
-        [("u:StatelessRandomUniformV2{dtype=float32, Tshape=int32}(shape, key, counter, alg)",
-          "u:RandomUniform{dtype=float32, T=int32}(shape)")],
-        "its dropout is drawn by 'u' (RandomUniform), not from the number of the step"),
     "a draw that another reads": (
         [("return ", "m:Tanh{T=float32}(u) return m:0=m, ")], "'m' (Tanh) reads 'u' too"),
     "a gradient that is not centred": ([("g6:Sub{T=float32}(g3, g5)", "g6:AddV2{T=float32}(g3, g5)")],

@@ -1,5 +1,8 @@
 """Steps whose attention is kernels, interpreted on a CPU, beside the same steps with what the graph has. Needs JAX."""
 
+import types
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -9,12 +12,14 @@ jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 import test_xla_attention as cases  # noqa: E402
 
 from npu_shim.engine.device.programs import InProcess  # noqa: E402
-from npu_shim.export import programs  # noqa: E402
+from npu_shim.export import programs, traced  # noqa: E402
 from npu_shim.pjrt import jax_compat  # noqa: E402
 from npu_shim.pjrt.attention import substitution  # noqa: E402
 from npu_shim.pjrt.placement import Placement  # noqa: E402
 from npu_shim.pjrt.program import Program  # noqa: E402
 from npu_shim.rewriter import tf_internals  # noqa: E402
+from npu_shim.step import counters  # noqa: E402
+from npu_shim.xla import step_function  # noqa: E402
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15.5 compiles no steps"),
@@ -23,12 +28,30 @@ pytestmark = [
 
 
 def program_of(step):
-    """A step as a program on the CPU, with the variables' values."""
-    described, hlo = programs.of(step, float32_products="highest")
-    program = Program(jax, described, jax_compat.stablehlo(hlo), Placement((jax.devices("cpu")[0],)))
+    """A step as a program on the CPU, with the variables' values: a StepFunction, or a Prepared that JAX interprets."""
+    if isinstance(step, step_function.Prepared):
+        described, artifact = interpreted_by_jax(step)
+    else:
+        described, hlo = programs.of(step, float32_products="highest")
+        artifact = jax_compat.stablehlo(hlo)
+    program = Program(jax, described, artifact, Placement((jax.devices("cpu")[0],)))
     with tf_internals.eager_mode():
-        program.restore({place.name: place.variable.numpy() for place in step.state})
+        values = {place.name: place.variable.numpy() for place in step.state}
+        program.restore({place.name: values[place.name] for place in described.state})
     return program
+
+
+def interpreted_by_jax(prepared):
+    """(Manifest, artifact) of a step for a GPU, lowered for this CPU."""
+    device = InProcess()
+    there = types.SimpleNamespace(platform="gpu", lower=device.lower)
+    shapes = [tuple(feed.shape.as_list()) for feed in prepared.feeds.values()]
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    try:
+        described, step = traced.of(prepared, shapes, {}, there)
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(True)
+    return described, device._lowered[step.content]
 
 
 @pytest.fixture
@@ -55,16 +78,23 @@ def spread_probabilities(monkeypatch):
     monkeypatch.setattr(cases, "SPREAD", 0.1)
 
 
+def converted(way, options, rate):
+    return cases.with_calls(cases.prepared(way, options, rate))
+
+
 @pytest.mark.usefixtures("spread_probabilities")
-@pytest.mark.parametrize(("way", "options", "rate"), [
-    (cases.transformer, cases.FLOAT32, 0.3),
-    pytest.param(cases.relative, cases.FLOAT32, 0.3, marks=pytest.mark.nightly),
-    pytest.param(cases.bert, cases.BFLOAT16, 0.1, marks=pytest.mark.nightly),
-    (cases.relative, cases.BFLOAT16, 0.1),  # the gradient of a trained bias too
+@pytest.mark.parametrize(("way", "options", "rate", "form"), [
+    (cases.transformer, cases.FLOAT32, 0.3, converted),
+    (cases.relative, cases.BFLOAT16, 0.1, cases.prepared),  # the gradient of a trained bias too
+    pytest.param(cases.transformer, cases.FLOAT32, 0.3, cases.prepared, marks=pytest.mark.nightly),
+    pytest.param(cases.relative, cases.FLOAT32, 0.3, converted, marks=pytest.mark.nightly),
+    pytest.param(cases.relative, cases.BFLOAT16, 0.1, converted, marks=pytest.mark.nightly),
+    pytest.param(cases.bert, cases.BFLOAT16, 0.1, converted, marks=pytest.mark.nightly),
+    pytest.param(cases.bert, cases.BFLOAT16, 0.1, cases.prepared, marks=pytest.mark.nightly),
 ])  # fmt: skip
-def test_losses_of_kernels_are_those_of_the_composite(way, options, rate, request):
+def test_losses_of_kernels_are_those_of_the_composite(way, options, rate, form, request):
     """Over 20 steps, within the epsilon of what products are rounded to."""
-    step = cases.with_calls(cases.prepared(way, options, rate))
+    step = form(way, options, rate)
     expected = losses(program_of(step))
     request.getfixturevalue("interpreted")
     program = program_of(step)
@@ -95,6 +125,41 @@ def test_a_step_changes_weights_as_the_composite_does(request):
         for name in [name for name in before if name.startswith("layer")]:
             change = abs(expected[name] - before[name]).max()
             assert abs(actual[name] - expected[name]).max() <= 4 * 2.0**-8 * change, name
+
+
+# what differs most is run by day, too
+BY_DAY = (cases.by_hand, cases.chosen)
+
+
+@pytest.mark.parametrize(
+    "way", [way if way in BY_DAY else pytest.param(way, marks=pytest.mark.nightly) for way in cases.WAYS]
+)
+def test_calls_that_jax_interprets_compute_what_the_graph_does(way):
+    """Each way to write it is taken, as where TensorFlow converts the step, and trains as its nodes do."""
+    prepared = cases.prepared(way, cases.FLOAT32)
+    program = program_of(prepared)
+    assert program.manifest.plan["attention"] == cases.with_calls(prepared).attention.counts()
+    assert len(program.manifest.attention) >= 2
+    plain = program_of(replace(prepared, manner=replace(prepared.manner, attention="off")))
+    assert not plain.manifest.attention
+    before, actual = losses(plain, 5), losses(program, 5)
+    assert len(set(before)) == 5
+    np.testing.assert_allclose(actual, before, rtol=2e-5)
+
+
+def test_dropout_that_jax_interprets_has_the_counter_of_its_random_op():
+    """A kernel's dropout draws other numbers than the op, as many as that: sessions and steps go on alike."""
+    prepared = cases.prepared(cases.bert, cases.FLOAT32, 0.25)
+    program, plain = map(program_of, (prepared, replace(prepared, manner=replace(prepared.manner, attention="off"))))
+    before = program.state()
+    first, others = losses(program, 3), losses(plain, 3)
+    assert len({*first, *others}) == 6
+    (name,) = [name for name in before if name.startswith(counters.STATE)]
+    after = program.state()[name]
+    np.testing.assert_array_equal(after, plain.state()[name])
+    assert (after[:, 2] > 0).all()
+    program.restore(before)
+    np.testing.assert_array_equal(losses(program, 3), first)
 
 
 @pytest.mark.nightly

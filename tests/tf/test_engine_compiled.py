@@ -352,7 +352,7 @@ def test_an_interpreted_step_computes_values_again(monkeypatch, caplog):
     data = [{"x:0": np.random.RandomState(n).randn(32, 16)} for n in range(3)]
     step = compared_with_session(gelus(), data, recompute="memory")
     assert step.recomputation.chains
-    assert step.attention.because == "steps that JAX interprets have no kernels for it yet"
+    assert step.attention.because == "it becomes kernels in programs for GPUs only"
     with caplog.at_level(logging.INFO, "npu_shim"):
         lengths = {"x:0": np.ones([4, 6, 3]), "n:0": np.int32([6, 3, 1, 2])}
         step = compared_with_session(recurrent(), [lengths], recompute="memory")

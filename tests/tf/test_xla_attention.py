@@ -10,9 +10,10 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim import export
-from npu_shim.pjrt.attention.spec import BACKWARD, FORWARD, Spec
+from npu_shim.pjrt.attention.spec import ATTRIBUTE, BACKWARD, FORWARD, Spec
 from npu_shim.rewriter import tf_internals
-from npu_shim.xla import step_function
+from npu_shim.step import switch
+from npu_shim.xla import interpreted, step_function
 from npu_shim.xla.passes.attention import composite
 from npu_shim.xla.sources import Source
 
@@ -200,7 +201,13 @@ def built(way, rate=0.0, gated=True):
 def prepared(way, options, rate=0.0, gated=True):
     """The Prepared of such a step."""
     session, fetches, feeds = built(way, rate, gated)
-    return step_function.prepare(Source.of(session), fetches, feeds, **options)
+    return for_both(session, fetches, feeds, **options)
+
+
+def for_both(session, fetches, feeds, **options):
+    """A Prepared for TensorFlow's converter and for JAX."""
+    with switch.turned_on():
+        return step_function.prepare(Source.of(session), fetches, feeds, **options)
 
 
 def losses(step, count=20):
@@ -214,8 +221,15 @@ def losses(step, count=20):
 
 
 def with_calls(step):
-    """For a GPU, on this CPU."""
-    return replace(step, manner=replace(step.manner, has_kernels=True)).for_shapes()
+    """For a GPU, on this CPU; what JAX interprets has the same calls."""
+    step = replace(step, manner=replace(step.manner, has_kernels=True))
+    result = step.for_shapes()
+    other = interpreted.of(step, [tuple(feed.shape.as_list()) for feed in step.feeds.values()])
+    assert other.attention.counts() == result.attention.counts()
+    assert set(other.attention.taken) == set(result.attention.taken)
+    functions = result.graph_def.library.function
+    assert set(other.specs.values()) == {f.attr[ATTRIBUTE].s.decode() for f in functions if ATTRIBUTE in f.attr}
+    return result
 
 
 # what differs most is trained by day, too
@@ -272,7 +286,7 @@ def test_inference_is_taken():
             feeds = [np.random.RandomState(1).normal(size=[BATCH, LENGTH, WIDTH]).astype("f"),
                      np.ones([BATCH, LENGTH], np.int32)]  # fmt: skip
             expected = session.run(out, dict(zip([x, mask], feeds)))
-            step = with_calls(step_function.prepare(Source.of(session), [out], [x, mask]))
+            step = with_calls(for_both(session, [out], [x, mask]))
     assert step.attention.counts() == {"mode": "auto", "forward": 1, "backward": 0, "stays": {}}
     with tf_internals.eager_mode():
         actual = tf.function(step.function, autograph=False, jit_compile=True)(*map(tf.constant, feeds))
@@ -287,7 +301,7 @@ def test_what_attention_gives_and_the_shape_of_its_scores_can_be_fetched():
         with sessions.started() as session:
             given = np.random.RandomState(1).normal(size=[BATCH, LENGTH, WIDTH]).astype("f")
             expected = session.run(fetches, {x: given})
-            step = with_calls(step_function.prepare(Source.of(session), fetches, {x: given.shape}))
+            step = with_calls(for_both(session, fetches, {x: given.shape}))
     assert step.attention.counts()["forward"] == 1
     with tf_internals.eager_mode():
         actual = tf.function(step.function, autograph=False, jit_compile=True)(tf.constant(given))
@@ -301,7 +315,7 @@ def test_a_probability_that_is_fetched_stays():
         weights = tf.nn.softmax(tf.matmul(heads(x, "q"), heads(x, "k"), transpose_b=True), name="weights")
         out = tf.matmul(weights, heads(x, "v"))
         with sessions.started() as session:
-            step = with_calls(step_function.prepare(Source.of(session), [out, weights], [x]))
+            step = with_calls(for_both(session, [out, weights], [x]))
     assert step.attention.counts()["stays"] == {"weights": "'weights' is fetched"}
     assert "'weights' stays: 'weights' is fetched" in step.attention.as_text()
 
@@ -315,7 +329,7 @@ def test_attention_in_a_loop_stays():
             bert(x, mask, 0.0)  # makes the variables
             _, out = tf.while_loop(lambda number, net: number < 2, body, (tf.constant(0), x))
         with sessions.started() as session:
-            step = with_calls(step_function.prepare(Source.of(session), [out], [x, mask]))
+            step = with_calls(for_both(session, [out], [x, mask]))
     assert list(step.attention.counts()["stays"].values()) == ["it is in a loop, a tf.cond or another function"]
     assert step.attention.taken == ()
 

@@ -30,6 +30,8 @@ from typing import Any, NamedTuple, Tuple
 PREFIX = "npu_shim_attention_"
 ATTRIBUTE = "_npu_shim_attention"
 FORWARD, BACKWARD = "forward", "backward"
+# what stands for a call, and for the seed of its dropout, in a graph that JAX interprets (npu_shim.step)
+CALL, SEED = "NpuShimAttention", "NpuShimDropoutSeed"
 KERNEL = "kernel"  # said of a function that a program has a kernel for; of others why not
 Shape = Tuple[int, ...]
 

@@ -11,13 +11,15 @@ from typing import Any, Callable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from npu_shim.pjrt.attention.spec import SEED
 from npu_shim.step import guards
 from npu_shim.step.counters import blocks_of
 from npu_shim.step.graph import Node
 from npu_shim.step.packing import DRAWING
 from npu_shim.step.random import distributions
-from npu_shim.step.random.philox import Generator, of_seeds
+from npu_shim.step.random.philox import Generator, blocks, of_seeds
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules.table import Attrs, Effect, Rule
 from npu_shim.step.values import ints, is_known, whole
@@ -75,6 +77,12 @@ def _filled(draw: Callable[[Generator, Sequence[int], Any], Any]) -> Effect:
         return draw(generator, shape, node.attrs["dtype"])
 
     return Effect(filled)
+
+
+def dropout_seed(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """What stands where an attention kernel's dropout was drawn: int32 [2] of the block that would come first."""
+    first = blocks(_reserved(scope, node, _shape(scope, inputs)), np.zeros((), np.uint64))
+    return lax.bitcast_convert_type(first[:2], np.int32)
 
 
 def uniform_int(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
@@ -172,6 +180,7 @@ RULES = {
     "RandomUniformInt": Effect(uniform_int),
     "Multinomial": Effect(multinomial),
     "RandomShuffle": Effect(shuffle),
+    SEED: Effect(dropout_seed),
     **{"StatelessRandom" + name: _stateless(draw) for name, draw in STATELESS.items()},
     **{"StatelessRandom%sV2" % name: _stateless_v2(draw) for name, draw in STATELESS.items()},
     "StatelessTruncatedNormal": _stateless(distributions.truncated_normal),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Callable, Mapping, Sequence
 
+from npu_shim.pjrt.attention import spec as specs
 from npu_shim.pjrt.attention.spec import Spec
 from npu_shim.rewriter.ir.attributes import Callee, DType, Shape, Tensor
 from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
@@ -18,6 +19,7 @@ from npu_shim.rewriter.ir.module import Function, Module
 from npu_shim.rewriter.tables import dtypes
 from npu_shim.xla.passes.attention.matching.contents import SHAPE_OPS
 from npu_shim.xla.passes.attention.matching.contractions import Operand
+from npu_shim.xla.passes.attention.matching.dropout import STATEFUL
 from npu_shim.xla.passes.attention.matching.pattern import Match
 from npu_shim.xla.passes.attention.matching.terms import Bias, Fill, Hidden
 
@@ -27,20 +29,20 @@ TYPED = {"Const": "dtype", "Reshape": "T", "Transpose": "T"}  # the attribute th
 LAYOUTS = {"out": "bhse", "dq": "bhsd", "dk": "bhtd", "dv": "bhte", "dbias": "bhst"}
 
 
-def apply(module: Module, matches: Sequence[Match], body: Callable[[Module, Spec], Function]) -> None:
+def apply(module: Module, matches: Sequence[Match], body: Callable[[Module, Spec], Function] | None) -> None:
     """Replaces attention by calls.
 
     Args:
         module: a Module; its graph is changed, its library gets the functions.
         matches: of `pattern.plan`.
-        body: makes the function of a Spec.
+        body: makes the function of a Spec; None for calls that JAX interprets.
     """
     replaced: dict[Value, Value] = {}
     for match in matches:
         for spec in filter(None, (match.forward, match.backward)):
-            if spec.name not in module.functions:
+            if body is not None and spec.name not in module.functions:
                 module.functions.add(body(module, spec))
-        _Writer(module.graph, match, replaced).write()
+        _Writer(module.graph, match, replaced, specs.CALL if body is None else CALL).write()
 
 
 class _Writer:
@@ -50,10 +52,11 @@ class _Writer:
         graph: the Graph.
         match: the Match.
         replaced: results of attention -> what stands for them by now; one may be an operand of another.
+        op: of the calls.
     """
 
-    def __init__(self, graph: Graph, match: Match, replaced: dict[Value, Value]) -> None:
-        self._graph, self._match, self._walk, self._replaced = graph, match, match.walk, replaced
+    def __init__(self, graph: Graph, match: Match, replaced: dict[Value, Value], op: str) -> None:
+        self._graph, self._match, self._walk, self._replaced, self._op = graph, match, match.walk, replaced, op
         self._origin = graph[match.name]
 
     def write(self) -> None:
@@ -94,14 +97,17 @@ class _Writer:
                 results[key] = self._graph[name].value
 
     def _call(self, spec: Spec, given: Sequence[Value]) -> list[Value]:
-        index = self._constant("index", INT32, 0)
-        attrs = {
-            "Tin": tuple(_dtype(argument.dtype) for argument in spec.arguments),
-            "Tout": tuple(_dtype(result.dtype) for result in spec.results),
-            "branches": (Callee(spec.name),),
-            "output_shapes": tuple(Shape(result.shape) for result in spec.results),
-        }
-        node = self._add(spec.kind, CALL, [index, *given], attrs)
+        returned = tuple(_dtype(result.dtype) for result in spec.results)
+        if self._op == specs.CALL:
+            node = self._add(spec.kind, self._op, given, {"Tout": returned, "spec": spec.as_json().encode()})
+        else:
+            attrs = {
+                "Tin": tuple(_dtype(argument.dtype) for argument in spec.arguments),
+                "Tout": returned,
+                "branches": (Callee(spec.name),),
+                "output_shapes": tuple(Shape(result.shape) for result in spec.results),
+            }
+            node = self._add(spec.kind, self._op, [self._constant("index", INT32, 0), *given], attrs)
         return [node.output(number) for number in range(len(spec.results))]
 
     # -- layouts -------------------------------------------------------------------------------------------------------
@@ -143,7 +149,7 @@ class _Writer:
 
     def _type_of(self, value: Value) -> DType:
         """The dtype of an operand or of a call's result."""
-        if value.node.op == CALL and "Tout" in value.node.attrs:
+        if value.node.op == self._op and "Tout" in value.node.attrs:
             return value.node.attrs["Tout"][value.index]  # type: ignore[no-any-return]
         if value.node.op in TYPED:
             return value.node.attrs[TYPED[value.node.op]]  # type: ignore[no-any-return]
@@ -228,6 +234,10 @@ class _Writer:
         """The op's seed and the number of the step, int32 [2]."""
         assert self._walk.mask is not None
         mask = self._walk.mask
+        if mask.draw.op == STATEFUL:
+            seeds = {name: mask.draw.attrs.get(name, 0) for name in ("seed", "seed2")}
+            mask.draw.turn_into(specs.SEED, mask.draw.inputs, seeds)
+            return mask.draw.value
         bounds = [self._constant(name, INT32, [number]) for name, number in (("begin", 1), ("size", 1))]
         step = self._add("step", "Slice", [mask.counter, *bounds], {"T": UINT64, "Index": INT32}).value
         axis = self._constant("axis", INT32, 0)
@@ -253,10 +263,11 @@ class _Writer:
                 user.set_controls([call if control is group else control for control in user.controls])
 
     def _remove(self) -> None:
-        readers = [user for node in self._walk.nodes for user in node.users() if user.op in SHAPE_OPS]
-        for reader in dict.fromkeys(readers):
+        readers = dict.fromkeys(user for node in self._walk.nodes for user in node.users() if user.op in SHAPE_OPS)
+        for reader in readers:
             self._make_constant(reader)
-        self._graph.remove([*self._walk.nodes, *dict.fromkeys(readers)])
+        gone = [node for node in self._walk.nodes if node.op != specs.SEED]  # which stands where numbers were drawn
+        self._graph.remove([*gone, *readers])
 
     def _make_constant(self, reader: Node) -> None:
         """Has the users of a node that gives shapes take constants."""

@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Any, Iterator
 
-from npu_shim.rewriter.ir.graph import Value
 from npu_shim.rewriter.ir.module import Module
-from npu_shim.xla.passes import dead_control_dependencies
+from npu_shim.xla.passes import dead_control_dependencies, enclosed
 from npu_shim.xla.passes.attention import apply, composite, report
 from npu_shim.xla.passes.attention.matching import pattern
-from npu_shim.xla.passes.attention.matching.contents import Contents, Shape
-from npu_shim.xla.passes.shapes import static_shapes
+from npu_shim.xla.passes.attention.matching.contents import Contents
+from npu_shim.xla.passes.sizes import Sizes
+
+ENCLOSED = "it is in a loop, a tf.cond or another function"
 
 
-def fused(module: Module) -> report.Attention:
+def fused(module: Module, sizes: Sizes | None = None) -> report.Attention:
     """Replaces the attention of a module by calls; returns what was taken, and what was not.
 
     Args:
-        module: a Module with functional control flow and feeds of full shapes.
+        module: a Module with feeds of full shapes.
+        sizes: of its tensors, for calls that JAX interprets; None for calls of functions that TensorFlow converts, in
+            a module with functional control flow.
     """
-    inside = tuple(_in_functions(module))
-    if not any(True for _ in pattern.candidates(module.graph)):
-        return report.Attention("auto", misses=inside)
-    found_plan = pattern.plan(module.graph, Contents(_Shapes(module).of))
-    found_plan = found_plan._replace(misses=(*found_plan.misses, *inside))
-    apply.apply(module, found_plan.matches, composite.function)
-    if found_plan.matches:
+    inside = enclosed.nodes(module.graph)
+    misses = tuple(_enclosed(module, inside))
+    if not any(node not in inside for node, _ in pattern.candidates(module.graph)):
+        return report.Attention("auto", misses=misses)
+    known = Contents((sizes or Sizes(module)).of)
+    plan_of_graph = pattern.plan(module.graph, known, inside)
+    plan_of_graph = plan_of_graph._replace(misses=(*plan_of_graph.misses, *misses))
+    apply.apply(module, plan_of_graph.matches, composite.function if sizes is None else None)
+    if plan_of_graph.matches:
         dead_control_dependencies.keep_needed(module.graph)
-    return report.described(found_plan)
+    return report.described(plan_of_graph)
 
 
-def _in_functions(module: Module) -> Iterator[pattern.NearMiss]:
-    """Yields what looks like attention in the bodies of loops and conditionals."""
+def _enclosed(module: Module, inside: Any) -> Iterator[pattern.NearMiss]:
+    """Yields what looks like attention in loops, conditionals and functions."""
+    yield from (pattern.NearMiss(node.name, ENCLOSED) for node, _ in pattern.candidates(module.graph) if node in inside)
     for name in module.functions:
         for node, _ in pattern.candidates(module.functions[name]):
-            yield pattern.NearMiss(node.name, "it is in a loop, a tf.cond or another function")
-
-
-class _Shapes:
-    """The shapes that TensorFlow infers for a module as it is now."""
-
-    def __init__(self, module: Module) -> None:
-        self._graph = static_shapes.of_module(module)
-
-    def of(self, value: Value) -> Shape:
-        """The sizes of a value, None where one is open."""
-        shape = self._graph.get_operation_by_name(value.node.name).outputs[value.index].shape
-        return tuple(shape.as_list()) if shape.is_fully_defined() else None
+            yield pattern.NearMiss(node.name, ENCLOSED)

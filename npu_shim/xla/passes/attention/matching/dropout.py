@@ -15,7 +15,7 @@ from npu_shim.xla.passes.attention.matching.contents import Contents
 from npu_shim.xla.passes.attention.matching.misses import Miss
 
 DRAW = "StatelessRandomUniformV2"  # what random_ops.py makes of RandomUniform
-STATEFUL = "RandomUniform"
+STATEFUL = "RandomUniform"  # which JAX interprets as it is
 SAME = frozenset(["Cast", "Identity"])
 ABOVE, BELOW = frozenset(["Greater", "GreaterEqual"]), frozenset(["Less", "LessEqual"])
 
@@ -35,7 +35,7 @@ class Mask(NamedTuple):
 
     @property
     def key(self) -> Value:
-        """Where the numbers start: uint64 [1]."""
+        """Where the numbers of a stateless draw start: uint64 [1]."""
         return self.draw.inputs[1]
 
     @property
@@ -88,10 +88,8 @@ def _compared(node: Node, contents: Contents) -> Mask | None:
 
 def _line(value: Value, contents: Contents) -> _Line | None:
     node = value.node
-    if node.op == DRAW:
+    if node.op in (DRAW, STATEFUL):
         return _Line(node, 1.0, 0.0, (node,))
-    if node.op == STATEFUL:
-        raise Miss("its dropout is drawn by '%s' (%s), not from the number of the step" % (node.name, node.op), node)
     if node.op in SAME:
         line = _line(node.inputs[0], contents)
         return line._replace(nodes=(*line.nodes, node)) if line else None

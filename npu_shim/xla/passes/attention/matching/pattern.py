@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Callable, Iterator, NamedTuple, Sequence
+from typing import Callable, Collection, Iterator, NamedTuple, Sequence
 
 from npu_shim.pjrt.attention.spec import BACKWARD, FORWARD, Spec
 from npu_shim.rewriter.analysis import order
@@ -93,19 +93,20 @@ def _products(node: Node) -> list[Node]:
     return products
 
 
-def plan(graph: Graph, contents: Contents) -> Plan:
-    """Finds attention in a graph without v1 loops.
+def plan(graph: Graph, contents: Contents, inside: Collection[Node] = ()) -> Plan:
+    """Finds attention in a graph.
 
     Args:
         graph: a Graph.
         contents: what is known of its constants and shapes.
+        inside: its nodes in loops and conditionals of TensorFlow 1, of which nothing is taken.
     """
     place = {node: number for number, node in enumerate(order.topological(graph))}
     matches, misses = [], []
     narrowing = Narrowing(contents)
     taken: set[Node] = set()
     for node, products in candidates(graph):
-        if node in taken:
+        if node in taken or node in inside:
             continue
         match = _match_at(node, products, narrowing, contents, place)
         if isinstance(match, Match):

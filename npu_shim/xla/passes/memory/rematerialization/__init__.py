@@ -10,21 +10,23 @@ from __future__ import annotations
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.memory.rematerialization import apply, facts, plan, report
+from npu_shim.xla.passes.sizes import Sizes
 
 OFF = report.Recomputation("off", because="it is off")
 
 
-def recomputed(module: Module, mode: str, on_cpu: bool) -> report.Recomputation:
+def recomputed(module: Module, mode: str, on_cpu: bool, sizes: Sizes | None = None) -> report.Recomputation:
     """Has a module compute values again, and returns what.
 
     Args:
         module: a step's, with functional control flow and feeds of full shapes.
         mode: one of `options.words.RECOMPUTE`.
         on_cpu: whether XLA compiles it for a CPU.
+        sizes: of its tensors, where they are known already.
     """
     if mode == "off":
         return OFF
-    step = facts.read(module, mode)
+    step = facts.read(module, mode, sizes or Sizes(module))
     unrounded = ("bfloat16",) if on_cpu else ()
     regions = plan.plan(step, mode, unrounded)
     graphdef.replace(module, apply.apply(graphdef.write(module), step, regions))

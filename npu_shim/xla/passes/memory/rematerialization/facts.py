@@ -12,24 +12,24 @@ from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.tables import dtypes
 from npu_shim.xla.passes.memory.rematerialization import table
 from npu_shim.xla.passes.memory.rematerialization.step import Node, Result, Step
-from npu_shim.xla.passes.shapes import static_shapes
+from npu_shim.xla.passes.sizes import Sizes
 
 NAME = attrgetter("name")
 
 
-def read(module: Module, mode: str) -> Step:
+def read(module: Module, mode: str, sizes: Sizes) -> Step:
     """Returns the Step of a module with functional control flow and feeds of full shapes.
 
     Args:
         module: a Module.
         mode: "auto", or "memory", for which batched products of two computed values are small.
+        sizes: of its tensors.
     """
-    inferred = static_shapes.of_module(module)
     ops = _in_order(module.graph)
     place = {node: number for number, node in enumerate(ops)}
 
     def results(number: int) -> tuple[Result, ...]:
-        return tuple([Result(dtypes.name(dtype), sizes) for dtype, sizes in inferred.results(ops[number].name)])
+        return tuple([Result(dtypes.name(dtype), dims) for dtype, dims in sizes.results(ops[number])])
 
     nodes: list[Node] = []
     for number, op in enumerate(ops):

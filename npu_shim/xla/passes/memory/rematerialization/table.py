@@ -36,7 +36,7 @@ PRODUCTS = BATCHED | frozenset([
     "DepthwiseConv2dNativeBackpropInput", "Einsum", "MatMul", "XlaDotV2",
 ])  # fmt: skip
 CALLS = frozenset([
-    "Case", "If", "PartitionedCall", "StatefulPartitionedCall", "StatelessCase", "StatelessIf",
+    "Case", "If", "NpuShimAttention", "PartitionedCall", "StatefulPartitionedCall", "StatelessCase", "StatelessIf",
     "StatelessWhile", "While",
 ])  # fmt: skip
 STAGES = PRODUCTS | CALLS
