@@ -258,11 +258,17 @@ def forget_full_type(message: Any, field: str) -> None:
         message.ClearField(field)
 
 
-def eager_mode() -> Any:
-    """Returns a scope in which TensorFlow runs eagerly, even in a program that turned that off."""
-    from tensorflow.python.eager import context
+@contextlib.contextmanager
+def eager_mode() -> Iterator[None]:
+    """Context in which TensorFlow runs eagerly, even in a program that turned that off.
 
-    return context.eager_mode()
+    What the script's graph says of new variables does not hold in it: a tf.distribute strategy would mirror them.
+    """
+    from tensorflow.python.eager import context
+    from tensorflow.python.framework import ops
+
+    with ops.Graph().as_default(), context.eager_mode():
+        yield
 
 
 def is_variable(held: Any) -> bool:

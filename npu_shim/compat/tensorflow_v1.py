@@ -53,6 +53,7 @@ def install() -> None:
         kernel_labels,
         members,
         remapper,
+        strategies,
         tensors,
         versions,
     )
@@ -72,6 +73,7 @@ def install() -> None:
     casts.install()
     function_results.install()
     members.install()
+    strategies.install()
     feature_columns.install()
     arguments.install(v1, arguments.TENSORFLOW)
     arguments.install_numbers(v1, dimensions.whole)

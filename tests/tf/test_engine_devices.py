@@ -14,6 +14,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim import loss_scale
+from npu_shim.compat.behaviour import strategies
 from npu_shim.engine import sessions as engine
 from npu_shim.engine.device.worker import remote
 from npu_shim.estimator import iterations
@@ -156,3 +157,60 @@ def test_a_checkpoint_goes_from_four_devices_to_two(tmp_path):
         losses = [session.run([loss, train], fed)[0] for _ in range(2)]
     assert expected[0] != expected[1]
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
+
+def towers(count):
+    """(mean loss, operation that trains) of a script that places a tower on each of several cards."""
+    losses, every, optimizer = [], [], tf.train.AdamOptimizer(0.01)
+    iterator = tf.data.make_one_shot_iterator(batches().repeat())
+    for number in range(count):
+        with tf.device("/gpu:%d" % number), tf.variable_scope("", reuse=tf.AUTO_REUSE):
+            losses.append(loss_of(*iterator.get_next()))
+            every.append(optimizer.compute_gradients(losses[-1]))
+    means = [(tf.reduce_mean(tf.stack([g for g, _ in pairs]), 0), pairs[0][1]) for pairs in zip(*every)]
+    return tf.add_n(losses) / count, optimizer.apply_gradients(means)
+
+
+def mirrored(devices):
+    """The same of a script with a strategy: (mean loss, operation that trains, operation that begins its input)."""
+    strategy = tf.distribute.MirroredStrategy(devices)
+    with strategy.scope():
+        optimizer = tf.train.AdamOptimizer(0.01)
+
+        def step(rows):
+            loss = loss_of(*rows)
+            with tf.control_dependencies([optimizer.minimize(loss)]):
+                return tf.identity(loss)
+
+        iterator = strategy.make_dataset_iterator(batches().unbatch().batch(ROWS * strategy.num_replicas_in_sync))
+        losses = strategy.run(step, args=(iterator.get_next(),))
+        return strategy.reduce("MEAN", losses, None), strategy.group(losses), iterator.initializer
+
+
+def batches():
+    return tf.data.Dataset.from_tensor_slices(tuple(map(np.stack, zip(*map(batch, range(12))))))
+
+
+def loss_of(ids, x, labels):
+    hidden = tf.concat([tf.one_hot(ids, 11), x], 1)
+    prediction = tf.layers.dense(tf.layers.dense(hidden, 16, tf.nn.relu, name="a"), 1, name="b")
+    return tf.reduce_mean(tf.square(prediction[:, 0] - labels))
+
+
+@pytest.mark.nightly
+def test_a_script_with_a_tower_on_each_card_has_the_numbers_of_one_device():
+    loss, train = towers(3)
+    assert_same(lambda session: [session.run([loss, train])[0] for _ in range(4)])
+
+
+@pytest.mark.parametrize("named", [pytest.param(None, marks=pytest.mark.nightly, id="none"), ["/gpu:0", "/gpu:1"]])
+def test_a_mirrored_strategy_has_the_numbers_of_one_device(named):
+    """Two cards that TensorFlow does not have: it would wait for NCCL's exchange between them, in a session too."""
+    strategies.install()
+    loss, train, begin = mirrored(named)
+
+    def run(session):
+        session.run(begin)
+        return [session.run([loss, train])[0] for _ in range(4)]
+
+    assert_same(run)

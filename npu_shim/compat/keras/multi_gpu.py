@@ -6,9 +6,13 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.compat.behaviour.strategies import engine_divides
+
 
 def multi_gpu_model(model: Any, gpus: Any = None, cpu_merge: bool = True, cpu_relocation: bool = False) -> Any:
     """Returns a Keras model that splits each batch over the GPUs and joins the outputs; the weights are shared.
+
+    Where the engine runs steps on several devices, it divides them, and the model computes each batch as a whole.
 
     Args:
         model: a Keras model.
@@ -21,10 +25,15 @@ def multi_gpu_model(model: Any, gpus: Any = None, cpu_merge: bool = True, cpu_re
     """
     available = len(tf.config.list_physical_devices("GPU"))
     wanted = list(range(available if gpus is None else gpus)) if not isinstance(gpus, (list, tuple)) else list(gpus)
+    if engine_divides() and (gpus is None or len(wanted) > 1):
+        return tf.keras.models.Model(model.inputs, model(model.inputs if len(model.inputs) > 1 else model.inputs[0]))
     if len(wanted) <= 1:
         raise ValueError("npu_shim: multi_gpu_model: gpus is %s, expected at least 2 GPUs" % (gpus,))
     if max(wanted) >= available:
-        raise ValueError("npu_shim: multi_gpu_model: gpus is %s, and this machine has %d" % (gpus, available))
+        raise ValueError(
+            "npu_shim: multi_gpu_model: gpus is %s, and TensorFlow sees %d here; `npu-shim run --engine pjrt --devices "
+            "N` divides the steps of such a model over the devices that JAX sees" % (gpus, available)
+        )
     parts = []
     for place, gpu in enumerate(wanted):
         with tf.device("/gpu:%d" % gpu), tf.name_scope("replica_%d" % gpu):

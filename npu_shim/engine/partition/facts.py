@@ -110,7 +110,7 @@ def variables_touched(nodes, bodies):
 def local_variables(graph):
     """Returns the names, as by `writers.variable_name`, of a tf.Graph's variables that are local and nothing else."""
     local, *others = (
-        {writers.variable_name(v.op.node_def) for v in graph.get_collection(key) if tf_internals.is_variable(v)}
+        {writers.variable_name(variable.op.node_def) for variable in _variables(graph, key)}
         for key in (tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES)
     )
     return local.difference(*others)
@@ -118,11 +118,16 @@ def local_variables(graph):
 
 def initializers(graph):
     """Returns the names of the nodes that give a tf.Graph's variables their initial values, whatever they compute."""
-    held = (
-        v for key in graph.get_all_collection_keys() for v in graph.get_collection(key) if tf_internals.is_variable(v)
-    )
+    held = (variable for key in graph.get_all_collection_keys() for variable in _variables(graph, key))
     starts = (variable.initializer for variable in held)
     return {start.name for start in starts if isinstance(start, tf.Operation)}
+
+
+def _variables(graph, key):
+    """Yields the variables of a collection; of one that a tf.distribute strategy mirrors, each of its copies."""
+    for variable in graph.get_collection(key):
+        if tf_internals.is_variable(variable):
+            yield from getattr(variable, "values", (variable,))
 
 
 def access_of(nodes, taken):
