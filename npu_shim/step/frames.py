@@ -95,3 +95,10 @@ def stays(variable: Variables, nodes: Mapping[str, Node], conditions: Any) -> bo
             return False
         name, output = node.inputs[0]
     return output == 0
+
+
+def value_source(source: Source, nodes: Mapping[str, Node]) -> Source:
+    """Where a value comes from, behind Identities."""
+    while nodes[source[0]].op in ("Identity", "RefIdentity", "StopGradient"):
+        source = nodes[source[0]].inputs[0]
+    return source

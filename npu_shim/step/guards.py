@@ -1,9 +1,10 @@
 """Conditionals of TensorFlow 1: under which predicates a value lives.
 
 A Switch whose predicate is known gives DEAD on the side that is not taken, and what takes a dead value is dead. Where
-the predicate is traced, both sides are computed: what a Switch gives carries a Guard, the predicates (as the graph
-names them) and sides under which it lives; a Merge selects by the predicate in which its inputs differ, and a write
-under a guard keeps the old value where the guard does not hold.
+the predicate is traced, what a Switch gives carries a Guard, the predicates (as the graph names them) and sides under
+which it lives. What is worth skipping is computed by `control_flow.conditionals`. Of what is left both sides are
+computed: a Merge selects by the predicate in which its inputs differ, and a write under a guard keeps the old value
+where the guard does not hold.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from npu_shim.step.branches import TRIGGER
 from npu_shim.step.control_flow import joining
-from npu_shim.step.frames import MERGES, SWITCHES
+from npu_shim.step.frames import MERGES, SWITCHES, value_source
 from npu_shim.step.graph import Node, Source
-from npu_shim.step.schedule import value_source
 from npu_shim.step.values import DEAD, HANDLES, is_known, traced
 
 Guard = tuple[tuple[Source, bool], ...]  # (predicate, side that is taken), each predicate once
@@ -28,6 +29,8 @@ def settle(scope: Any, node: Node) -> bool:
     if node.op in MERGES:
         scope.values[node.name] = merged(scope, node)
         return True
+    if node.op == TRIGGER:
+        return False
     if _is_dead(scope, node):
         scope.values[node.name] = DEAD
         return True
@@ -53,6 +56,11 @@ def raw(values: Mapping[str, Any], source: Source) -> Any:
     return value[source[1]] if type(value) is tuple else value
 
 
+def key_of(scope: Any, predicate: Source) -> Source:
+    """A predicate as guards name it in this activation."""
+    return scope.path + predicate[0], predicate[1]
+
+
 def guard_of(scope: Any, source: Source) -> Guard:
     """The guard of what stands on an edge."""
     guard: Guard = scope.guards.get(source) or scope.guard(source[0])
@@ -71,10 +79,9 @@ def _guard(scope: Any, node: Node) -> Guard:
 def _switched(scope: Any, node: Node, guard: Guard) -> Any:
     given = scope.raw(node.inputs[0])
     predicate = scope.value(scope.raw(node.inputs[1]))
-    if is_known(predicate):
-        return (DEAD, given) if bool(predicate) else (given, DEAD)
-    name, output = value_source(node.inputs[1], scope.nodes)
-    key = (scope.path + name, output)
+    key = key_of(scope, value_source(node.inputs[1], scope.nodes))
+    if is_known(predicate) or key in scope.decided:
+        return (DEAD, given) if scope.decided.get(key, predicate) else (given, DEAD)
     sides = dict(guard)
     if key in sides:  # one predicate in another's branch of the same
         return (given, DEAD) if not sides[key] else (DEAD, given)

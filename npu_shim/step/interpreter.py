@@ -18,14 +18,15 @@ import numpy as np
 from npu_shim.step import guards, row_slices, rows, schedule, sizes, state
 from npu_shim.step.containers import rooms
 from npu_shim.step.containers.lists import List
-from npu_shim.step.control_flow import loops
+from npu_shim.step.control_flow import conditionals, loops
 from npu_shim.step.counters import state_name
+from npu_shim.step.frames import value_source
 from npu_shim.step.graph import CONTROL, Graph, Node, Program, Source, Text
-from npu_shim.step.ops import TABLE
+from npu_shim.step.ops import LIGHT, TABLE
 from npu_shim.step.random import draws
 from npu_shim.step.refusals import Refusal, Unbounded, Unknown, Unsupported
 from npu_shim.step.rules.table import ALL, Effect, Rule, Update
-from npu_shim.step.schedule import Item, Loop, Schedule
+from npu_shim.step.schedule import Conditional, Item, Loop, Schedule
 from npu_shim.step.state import VIEWS
 from npu_shim.step.values import DEAD, HANDLES, Dims, Handle, Reference, Rows, is_known
 
@@ -92,7 +93,7 @@ class Run:
     def schedule_of(self, graph: Graph) -> Schedule:
         """The order of a graph, made once."""
         if id(graph) not in self._schedules:
-            self._schedules[id(graph)] = schedule.schedule(graph, writes)
+            self._schedules[id(graph)] = schedule.schedule(graph, writes, is_costly)
         return self._schedules[id(graph)]
 
 
@@ -100,6 +101,11 @@ def writes(op: str) -> bool:
     """Whether an op may write to a variable that it takes."""
     row = TABLE.get(op)
     return isinstance(row, Update) or (isinstance(row, Effect) and row.writes)
+
+
+def is_costly(op: str) -> bool:
+    """Whether an op is worth skipping where its result is not taken: XLA does not compute it in passing."""
+    return op not in LIGHT
 
 
 class Scope:
@@ -115,6 +121,7 @@ class Scope:
         values: name of a node -> what it gives, a tuple for several outputs.
         guards: name of a node, or (name, output) of a Switch -> `guards.Guard` under which it lives.
         predicates: the traced predicates that guards name.
+        decided: those of them whose sides it is on.
         around: the guard of the call that it is.
         settles: whether it asks `guards` before each node.
         most: how often the loop around it runs at most, None outside of loops or where that is not known.
@@ -133,6 +140,7 @@ class Scope:
         self.given = frozenset(given)
         self.guards: dict[Any, guards.Guard] = {}
         self.predicates: dict[Source, Any] = {}
+        self.decided: dict[Source, bool] = {}
         self.around: guards.Guard = ()
         self.settles = order.has_branches
         self.most: int | None = None
@@ -148,6 +156,7 @@ class Scope:
         scope = Scope(self.run, self.schedule, {}, self.path)
         scope.values, scope.given = {**self.values, **values}, self.given
         scope.guards, scope.predicates, scope.around = dict(self.guards), dict(self.predicates), self.around
+        scope.decided = dict(self.decided)
         scope.most, scope.is_unrolled, scope.settles = self.most, self.is_unrolled, self.settles
         scope.serial, scope.total, scope.bounding = self.serial, self.total, self.bounding
         return scope
@@ -223,6 +232,8 @@ class Scope:
         for item in items:
             if isinstance(item, Loop):
                 loops.run(self, item)
+            elif isinstance(item, Conditional):
+                conditionals.run(self, item)
             elif item.name not in self.given:
                 self._node(item)
 
@@ -265,7 +276,7 @@ class Scope:
 
     def _afresh(self, source: Source, raw: Any) -> Any:
         """The value of a variable now, in the place of what its ReadVariableOp gave."""
-        name, _ = schedule.value_source(source, self.nodes)
+        name, _ = value_source(source, self.nodes)
         read = self.nodes[name]
         return self.run.cells[state.key_of(self.raw(read.inputs[0]))] if read.op == "ReadVariableOp" else raw
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from npu_shim.step import rows, state
+from npu_shim.step.branches import APART
 from npu_shim.step.containers import arrays as tensor_arrays
 from npu_shim.step.containers import lists, optionals, stacks
 from npu_shim.step.control_flow import calls, nodes
@@ -48,3 +49,8 @@ def _joined() -> Mapping[str, Any]:
 
 
 TABLE: Mapping[str, Any] = _joined()
+
+_SLOW = frozenset(["Betainc", "Igamma", "Igammac", "Polygamma", "Zeta"])
+_NAMES = frozenset(["ReadVariableOp", "VariableV2", "VarHandleOp", "StackV2", "TensorArrayV3", "TensorArrayReadV3"])
+_PLAIN = frozenset(op for family in (nodes, arrays, elementwise) for op in family.RULES)
+LIGHT = (_PLAIN | _NAMES | APART) - _SLOW  # what XLA computes in passing, or when it compiles

@@ -9,19 +9,22 @@
        with it on the thread that has read v (three of four runs of TensorFlow 2.15.1 and 1.15.5, on two cores).
     5. Otherwise nodes run in the order in which they become ready, as a session's do.
 
-A loop of TensorFlow 1 is one unit. A read of a reference variable happens when its consumer runs (see `state`).
+A loop of TensorFlow 1 is one unit, and so is what a conditional computes at once (`branches`). A read of a reference
+variable happens when its consumer runs (see `state`).
 """
 
 from __future__ import annotations
 
 import collections
+import functools
 import heapq
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Union
 
-from npu_shim.step import frames
+from npu_shim.step import branches, frames
+from npu_shim.step.branches import Conditional
 from npu_shim.step.frames import ENTERS, EXITS, MERGES, NEXTS, SWITCHES, Path
-from npu_shim.step.graph import ARGUMENT, Graph, Node, Source
+from npu_shim.step.graph import ARGUMENT, CONTROL, Graph, Node, Source
 from npu_shim.step.refusals import Refusal
 
 VARIABLES = frozenset(["VariableV2", "Variable", "VarHandleOp", "TemporaryVariable"])
@@ -63,7 +66,7 @@ class Loop:
     tail: tuple[Item, ...]
 
 
-Item = Union[Node, Loop]
+Item = Union[Node, Loop, Conditional]
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Schedule:
 
     Attributes:
         graph: the Graph.
-        items: Nodes, and Loops in the place of their nodes.
+        items: Nodes, and Loops and Conditionals in the place of their nodes.
         afresh: names of nodes that read a variable themselves in place of the ReadVariableOp in front of them.
         has_branches: whether there are conditionals of TensorFlow 1.
         users: name of a node -> names of the nodes that take an output of it.
@@ -85,17 +88,18 @@ class Schedule:
     users: Mapping[str, list[str]]
 
 
-def schedule(graph: Graph, writes: Callable[[str], bool]) -> Schedule:
+def schedule(graph: Graph, writes: Callable[[str], bool], is_costly: Callable[[str], bool]) -> Schedule:
     """Puts a graph in order.
 
     Args:
         graph: a program's, or a function's body.
         writes: whether an op may write to a variable that it takes.
+        is_costly: whether an op on the side of a conditional that is not taken is worth skipping.
 
     Raises:
         Refusal: there is no such order.
     """
-    return _Scheduler(graph, writes).whole()
+    return _Scheduler(graph, writes, is_costly).whole()
 
 
 @dataclass
@@ -114,9 +118,10 @@ class _Update(NamedTuple):
 
 
 class _Scheduler:
-    def __init__(self, graph: Graph, writes: Callable[[str], bool]) -> None:
-        self._graph, self._nodes, self._writes = graph, graph.nodes, writes
+    def __init__(self, graph: Graph, writes: Callable[[str], bool], is_costly: Callable[[str], bool]) -> None:
+        self._graph, self._nodes, self._writes, self._is_costly = graph, graph.nodes, writes, is_costly
         self._order = frames.in_order(graph)
+        self._lives = branches.lives(self._order, self._nodes)
         self._paths = frames.paths(graph, self._order)
         self._levels: dict[Path, _Level] = collections.defaultdict(_Level)
         for node in self._order:
@@ -173,9 +178,21 @@ class _Scheduler:
         urgent = self._counters(level)
         late = {unit: variables for unit, variables in written.items() if unit not in urgent}
         soft = _readers_first(before, late, read)
-        inner = level.inner
-        for unit in _ordered(before, late, soft, urgent, lambda unit: self._nodes[level.members[unit][0]]):
-            yield self._loop(inner[unit], level.members[unit]) if unit in inner else self._nodes[unit]
+        order = list(_ordered(before, late, soft, urgent, lambda unit: self._nodes[level.members[unit][0]]))
+        for unit, other in branches.in_conflict(order, written, read):
+            before[unit].add(other)
+        return branches.Level(
+            before, level.members, functools.partial(self._item, level), self._lives, self._users,
+            {name for name, output in self._graph.results.values() if output != CONTROL}, self._nodes, self._is_costly,
+        ).arranged(order, self._around(path))  # fmt: skip
+
+    def _item(self, level: _Level, unit: str) -> Item:
+        return self._loop(level.inner[unit], level.members[unit]) if unit in level.inner else self._nodes[unit]
+
+    def _around(self, path: Path) -> frozenset[Source]:
+        """The predicates of the conditionals around a loop."""
+        entered = (node.name for node in self._order if path and node.op in ENTERS and self._paths[node.name] == path)
+        return frozenset(key for name in entered for key in self._lives.nodes[name])
 
     def _accesses(self, level: _Level) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
         """(Unit -> variables that it writes to, variable -> units that read it)."""
@@ -289,7 +306,7 @@ class _Scheduler:
         exits = tuple(node for node in own if node.op in EXITS)
         held = {variable.merge for variable in variables}
         apart = held.union(node.name for node in own if node.op in (*ENTERS, *EXITS))
-        items = tuple(item for item in self._items(path) if isinstance(item, Loop) or item.name not in apart)
+        items = tuple(item for item in self._items(path) if not isinstance(item, Node) or item.name not in apart)
         condition = self._nodes[next(iter(conditions))]
         return Loop(
             path[-1], nodes, enters, exits, tuple(changing), tuple(constant), condition, items,
@@ -309,8 +326,8 @@ def _needed(items: Iterable[Item], names: Iterable[str]) -> list[Item]:
     return needed[::-1]
 
 
-def _sources_of(loop: Loop) -> Iterable[str]:
-    return (source for node in loop.nodes.values() for source in node.sources() if source not in loop.nodes)
+def _sources_of(item: Loop | Conditional) -> Iterable[str]:
+    return (source for node in item.nodes.values() for source in node.sources() if source not in item.nodes)
 
 
 def _follows(before: Mapping[str, set[str]], unit: str, other: str) -> bool:
@@ -452,11 +469,4 @@ def sources_behind(graph: Graph, node: Node, among: Iterable[str]) -> list[str]:
     return [name for name in among if name in seen]
 
 
-def value_source(source: Source, nodes: Mapping[str, Node]) -> Source:
-    """Where a value comes from, behind Identities."""
-    while nodes[source[0]].op in ("Identity", "RefIdentity", "StopGradient"):
-        source = nodes[source[0]].inputs[0]
-    return source
-
-
-__all__ = ["Item", "Loop", "NEXTS", "Schedule", "schedule", "sources_behind", "value_source"]
+__all__ = ["Conditional", "Item", "Loop", "NEXTS", "Schedule", "schedule", "sources_behind"]

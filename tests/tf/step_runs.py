@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.ir import graphdef
@@ -41,3 +42,29 @@ class Step:
             new, fetched = self._step(self.state, given)
         self.state.update(new)
         return [np.asarray(fetched[name]) if name in fetched else None for name in self.names]
+
+
+def compared(fetches, feeds=None, known=None, tolerance=1e-6, runs=1):
+    """Runs a session and a step on the same state; compares what they fetch in each run, and the state at the end."""
+    feeds, known = feeds or {}, known or {}
+    graph = tf.get_default_graph()
+    variables = tf.global_variables()
+    with tf.Session(graph=graph) as session:
+        session.run(tf.global_variables_initializer())
+        before = session.run(variables)
+        state = {variable.op.name: value for variable, value in zip(variables, before)}
+        step = Step(graph, fetches, state, [*feeds, *known], known)
+        for _ in range(runs):
+            wanted = session.run(fetches, {**feeds, **known})
+            for fetch, got, want in zip(fetches, step(feeds), wanted):
+                if want is not None:
+                    assert got.dtype == want.dtype, fetch
+                    np.testing.assert_allclose(got, want, tolerance, tolerance, err_msg=fetch.name)
+        for variable, want in zip(variables, session.run(variables)):
+            np.testing.assert_allclose(step.state[variable.op.name], want, tolerance, tolerance)
+
+
+def fed(value):
+    """A placeholder, and what is fed to it."""
+    value = np.asarray(value)
+    return tf.placeholder(value.dtype, value.shape), value

@@ -5,7 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
-from step_runs import Step, program_of  # noqa: E402
+from step_runs import Step, compared, fed, program_of  # noqa: E402
 
 from npu_shim import export  # noqa: E402
 from npu_shim.rewriter.errors import ConfigError  # noqa: E402
@@ -39,32 +39,6 @@ def v2_control_flow():
 
 def number(value=1.5, shape=()):
     return tf.placeholder_with_default(np.full(shape, value, np.float32), shape)
-
-
-def compared(fetches, feeds=None, known=None, tolerance=1e-6, runs=1):
-    """Runs a session and a step on the same state; compares what they fetch in each run, and the state at the end."""
-    feeds, known = feeds or {}, known or {}
-    graph = tf.get_default_graph()
-    variables = tf.global_variables()
-    with tf.Session(graph=graph) as session:
-        session.run(tf.global_variables_initializer())
-        before = session.run(variables)
-        state = {variable.op.name: value for variable, value in zip(variables, before)}
-        step = Step(graph, fetches, state, [*feeds, *known], known)
-        for _ in range(runs):
-            wanted = session.run(fetches, {**feeds, **known})
-            for fetch, got, want in zip(fetches, step(feeds), wanted):
-                if want is not None:
-                    assert got.dtype == want.dtype, fetch
-                    np.testing.assert_allclose(got, want, tolerance, tolerance, err_msg=fetch.name)
-        for variable, want in zip(variables, session.run(variables)):
-            np.testing.assert_allclose(step.state[variable.op.name], want, tolerance, tolerance)
-
-
-def fed(value):
-    """A placeholder, and what is fed to it."""
-    value = np.asarray(value)
-    return tf.placeholder(value.dtype, value.shape), value
 
 
 def power_loop(x, count, body=None):

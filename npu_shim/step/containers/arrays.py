@@ -107,8 +107,8 @@ def write(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     buffer, size = old
     if facts.grows and is_known(index) and whole(index) >= _room_of(buffer, handle):
         buffer = _longer(buffer, whole(index) + 1, handle)
-    new = _written(buffer, handle, index, value, bool(facts.forward)), _grown(size, index, facts)
-    _set(scope, node, handle, new, (buffer, size))
+    new = _written(scope, node, buffer, handle, index, value), _grown(size, index, facts)
+    _set(scope, node, handle, new, size)
     return flow
 
 
@@ -130,14 +130,21 @@ def _grown(size: Any, index: Any, facts: Facts) -> Any:
     return library.maximum(size, np.int32(1) + index.astype(np.int32))
 
 
-def _written(buffer: Any, handle: Handle, index: Any, value: Any, adds: bool) -> Any:
+def _written(scope: Any, node: Node, buffer: Any, handle: Handle, index: Any, value: Any) -> Any:
+    """A buffer with elements written, or added to a gradient's; under a guard, where that holds."""
     at = buffer.at[index] if handle.instance is None else buffer.at[handle.instance, index]
+    adds, guard = bool(scope.run.facts[handle.key].forward), scope.guard(node.name)
+    if guard:  # element by element: a choice of one of two buffers would be a copy
+        value = guards.chosen(scope.predicates, guard, value, jnp.zeros_like(value) if adds else at.get())
     return at.add(value) if adds else at.set(value)
 
 
-def _set(scope: Any, node: Node, handle: Handle, new: Any, old: Any) -> None:
-    guard = scope.guard(node.name)
-    scope.run.cells[handle.key] = guards.chosen(scope.predicates, guard, new, old) if guard else new
+def _set(scope: Any, node: Node, handle: Handle, new: Any, size: Any) -> None:
+    """Sets a cell (buffer, size); `size` is what it stays under a guard that does not hold."""
+    guard, (buffer, grown) = scope.guard(node.name), new
+    if guard and grown is not size:
+        grown = guards.chosen(scope.predicates, guard, grown, size)
+    scope.run.cells[handle.key] = buffer, grown
     if scope.serial is None:  # else the loop around it looks at the end
         rooms.require_enough(scope.run, handle.key)
 
@@ -170,9 +177,10 @@ def scatter(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     if facts.grows and is_known(indices) and indices.size and indices.max() >= facts.size:
         facts = scope.run.facts[handle.key] = facts._replace(size=int(indices.max()) + 1)
     old = _cell(scope, handle, value.shape[1:], value.dtype)
-    is_whole = is_known(indices) and np.array_equal(indices, np.arange(old[0].shape[0])) and handle.instance is None
-    new = value if is_whole and not facts.forward else _written(old[0], handle, indices, value, bool(facts.forward))
-    _set(scope, node, handle, (new, old[1]), old)
+    is_all = is_known(indices) and np.array_equal(indices, np.arange(old[0].shape[0])) and handle.instance is None
+    is_new = is_all and not facts.forward and not scope.guard(node.name)
+    new = value if is_new else _written(scope, node, old[0], handle, indices, value)
+    _set(scope, node, handle, (new, old[1]), old[1])
     return flow
 
 
@@ -206,8 +214,8 @@ def split(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     value = traced(value)
     value = value.reshape((len(lengths), *parts, *value.shape[1:]))
     old = _cell(scope, handle, value.shape[1:], value.dtype)
-    adds = bool(scope.run.facts[handle.key].forward)
-    _set(scope, node, handle, (_written(old[0], handle, np.arange(len(lengths)), value, adds), old[1]), old)
+    new = _written(scope, node, old[0], handle, np.arange(len(lengths)), value)
+    _set(scope, node, handle, (new, old[1]), old[1])
     return flow
 
 

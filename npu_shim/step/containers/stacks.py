@@ -97,10 +97,14 @@ def _put(scope: Any, guard: guards.Guard, handle: Handle, value: Any) -> None:
     most = _most(scope, handle)
     if old is None:
         old = _empty(scope, handle, value, most)
-    new = _pushed(old, value, handle.instance)
-    cells[handle.key] = guards.chosen(scope.predicates, guard, new, old) if guard else new
+    cells[handle.key] = _kept(scope, guard, _pushed(old, value, handle.instance), old)
     if scope.serial is None:  # else the loop around it looks at the end
         rooms.require_enough(scope.run, handle.key)
+
+
+def _kept(scope: Any, guard: guards.Guard, new: Any, old: Any) -> Any:
+    """A cell, as it is where a guard holds: else its top stays, and nobody reads what is written there."""
+    return (new[0], guards.chosen(scope.predicates, guard, new[1], old[1])) if guard else new
 
 
 class Kept(tuple[Any, ...]):
@@ -150,7 +154,7 @@ def pop(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     old = buffered(old)
     guard = scope.guard(node.name)
     value, new = _popped(old, handle.instance)
-    cells[handle.key] = guards.chosen(scope.predicates, guard, new, old) if guard else new
+    cells[handle.key] = _kept(scope, guard, new, old)
     return _restored(scope, handle, value)
 
 

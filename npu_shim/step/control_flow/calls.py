@@ -11,10 +11,10 @@ import numpy as np
 
 from npu_shim.step.containers import lists
 from npu_shim.step.control_flow import traced_loops, trips
+from npu_shim.step.frames import value_source
 from npu_shim.step.graph import CONTROL, Callee, Graph, Node
 from npu_shim.step.refusals import Refusal, Unsupported
 from npu_shim.step.rules.table import Effect
-from npu_shim.step.schedule import value_source
 from npu_shim.step.values import HANDLES, is_known
 
 UNROLLED = 256  # iterations that are unrolled at most

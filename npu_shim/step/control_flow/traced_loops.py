@@ -7,6 +7,7 @@ from typing import Any, Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
 from npu_shim.step.containers import rooms, stacks
 from npu_shim.step.control_flow import joining
@@ -142,52 +143,69 @@ def require_same(before: Any, after: Any) -> None:
         jax.tree.structure(before), jax.tree.structure(after)))  # fmt: skip
 
 
-def branched(run: Any, predicate: Any, branches: Sequence[Callable[[], Any]]) -> Any:
+def branched(
+    run: Any,
+    predicate: Any,
+    branches: Sequence[Callable[[], Any]],
+    joined: Callable[[Sequence[Any]], Any] = joining.joined,
+    filled: Callable[[Any, Any], Any] = joining.filled,
+) -> Any:
     """Runs one of two or more branches, which read and write `run.cells`: lax.cond, or lax.switch of an index.
 
     Args:
         run: the Run.
         predicate: traced bool ([false, true] are the branches), or int32 index.
-        branches: functions without arguments that give pytrees of one structure.
+        branches: functions without arguments that give pytrees; each is called once.
+        joined: function of what all of them give that makes of it what one of them would give; shapes and dtypes.
+        filled: function of what a branch gives and what `joined` made, which gives it in that form.
 
     Raises:
         Unsupported: they give other shapes or dtypes.
     """
     before = dict(run.cells)
-    shapes, touched = [], dict[str, Any]()
-    for branch in branches:
-        new, result = _probed(run, (), _without_arguments(branch))
-        shapes.append(result)
-        touched.update(new)
-    like = joining.joined(shapes)
+    recorded = [_recorded(run, branch) for branch in branches]
+    shapes = [result for _, (result, _) in recorded]
+    touched = {key: like for _, (_, cells) in recorded for key, like in cells.items()}
+    like = joined(shapes)
     for other in shapes:
-        require_same_results(like, jax.eval_shape(lambda given: joining.filled(given, like), other))
+        require_same_results(like, jax.eval_shape(lambda given: filled(given, like), other))
     for key, cell in touched.items():
         if key not in before:
             before[key] = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), cell)
+        before[key] = traced(stacks.buffered(before[key]))
+        require_same(shaped(before[key]), cell)
 
-    def within(branch: Callable[[], Any]) -> Callable[[], Any]:
+    def within(compute: Callable[[], Any]) -> Callable[[], Any]:
         def call() -> Any:
-            run.cells = dict(before)
-            result = joining.filled(traced(branch()), like)
-            return traced(result), {key: traced(run.cells[key]) for key in touched}
+            result, cells = compute()
+            return traced(filled(result, like)), {key: cells.get(key, before[key]) for key in touched}
 
         return call
 
-    calls = [within(branch) for branch in branches]
-    try:
-        if jnp.asarray(predicate).dtype == bool:
-            result, cells = jax.lax.cond(predicate, calls[1], calls[0])
-        else:
-            result, cells = jax.lax.switch(predicate, calls)
-    finally:
-        run.cells = before
-    run.cells.update(cells)
+    calls = [within(compute) for compute, _ in recorded]
+    if jnp.asarray(predicate).dtype == bool:
+        result, cells = jax.lax.cond(predicate, calls[1], calls[0])
+    else:
+        result, cells = jax.lax.switch(predicate, calls)
+    run.cells = {**before, **cells}
     return result
 
 
-def _without_arguments(branch: Callable[[], Any]) -> Callable[[Any, Any], Any]:
-    return lambda carried, number: branch()
+def _recorded(run: Any, branch: Callable[[], Any]) -> tuple[Callable[[], Any], Any]:
+    """(A function that computes what a branch gives and the cells that it changes, their shapes and dtypes)."""
+    before = run.cells
+
+    def call() -> Any:
+        run.cells = dict(before)
+        result = traced(branch())
+        return result, {key: traced(value) for key, value in run.cells.items() if value is not before.get(key)}
+
+    try:
+        program, shapes = jax.make_jaxpr(call, return_shape=True)()
+    finally:
+        run.cells = before
+    compute, tree = jaxpr_as_fun(program), jax.tree.structure(shapes)
+    return lambda: jax.tree.unflatten(tree, compute()), shapes
 
 
 def require_same_results(one: Any, other: Any) -> None:

@@ -1,0 +1,149 @@
+"""Conditionals of TensorFlow 1 in steps of `npu_shim.step`: one side is computed, and sessions say what it gives."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
+from step_runs import compared, fed, program_of  # noqa: E402
+
+from npu_shim.step import interpreter  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def version_1():
+    was = tf.control_flow_v2_enabled()
+    tf.disable_control_flow_v2()
+    with tf.Graph().as_default():
+        yield
+    if was:
+        tf.enable_control_flow_v2()
+
+
+def program(fetches, feeds, known=()):
+    """The StableHLO of a step without variables."""
+    step = interpreter.function(program_of(tf.get_default_graph(), fetches, [*feeds, *dict(known)]))
+    known = {fed.name: value for fed, value in dict(known).items()}
+    with interpreter.traced_as_tensorflow():
+        shapes = {fed.name: value for fed, value in feeds.items()}
+        return jax.jit(lambda fed: step({}, {**fed, **known})).lower(shapes).as_text()
+
+
+def conditionals(text):
+    """How many there are, and how many products stand outside of them."""
+    outside, depth, count = 0, 0, 0
+    for line in text.split("\n"):
+        if '"stablehlo.case"' in line:
+            count += 1
+            depth = depth or len(line) - len(line.lstrip()) + 1
+        elif depth and line.strip().startswith("})") and len(line) - len(line.lstrip()) < depth:
+            depth = 0
+        elif "stablehlo.dot_general" in line and not depth:
+            outside += 1
+    return count, outside
+
+
+def square(value=0.3, size=4):
+    return fed(np.linspace(-value, value, size * size).astype(np.float32).reshape(size, size))
+
+
+def test_what_only_one_side_computes():
+    """Forward, gradient through the loss, nested, and a side that hands on what is outside."""
+    x, given = square()
+    p, yes = fed(np.bool_(True))
+    w = tf.constant(np.eye(4, dtype=np.float32) * 0.5)
+    inner = lambda: tf.cond(x[0, 0] > 0, lambda: tf.matmul(x, w), lambda: tf.matmul(w, tf.matmul(x, x)))  # noqa: E731
+    fetches = []
+    for other in (lambda: x * 2.0, inner):
+        y = tf.cond(p, lambda: tf.tanh(tf.matmul(x, x)), other)
+        loss = tf.reduce_sum(tf.square(y - 1.0))
+        fetches += [loss, tf.gradients(loss, x)[0]]
+    count, outside = conditionals(program(fetches, {x: given, p: yes}))
+    assert count >= 4
+    assert outside == 0
+    for sign in (1, -1):
+        compared(fetches, {x: sign * given, p: yes})
+        compared(fetches, {x: sign * given, p: ~yes})
+    assert conditionals(program(fetches[:2], {x: given}, {p: yes})) == (0, 3)  # a product, and two of its gradient
+    assert conditionals(program(fetches[:2], {x: given}, {p: ~yes})) == (0, 0)
+
+
+def test_cheap_sides_are_selected():
+    x, given = square()
+    p, yes = fed(np.bool_(True))
+    y = tf.reduce_sum(tf.cond(p, lambda: x * x + 1.0, lambda: tf.exp(x)))
+    fetches = [y, tf.gradients(y, x)[0]]
+    assert conditionals(program(fetches, {x: given, p: yes})) == (0, 0)
+    compared(fetches, {x: given, p: yes})
+
+
+def test_variables_that_a_side_sets():
+    """Also where what is outside reads them before and after, or both sides wait for a product of the other one."""
+    x, given = square()
+    p, yes = fed(np.bool_(True))
+    fetches = []
+    for number, resource in enumerate((False, True)):
+        v = tf.get_variable("v%d" % number, initializer=np.float32(0.5 * np.eye(4)), use_resource=resource)
+        n = tf.get_variable("n%d" % number, initializer=np.int32(0), use_resource=resource)
+        before = tf.reduce_sum(v.read_value() + 0.0)
+        with tf.control_dependencies([before]):
+            later = tf.identity(x)
+
+        def side(v=v, n=n, later=later):
+            with tf.control_dependencies([tf.assign_add(n, tf.cast(later[0, 0] * 0.0, tf.int32) + 1)]):
+                return tf.assign(v, tf.matmul(v, later) + tf.cast(n.read_value(), tf.float32)) + tf.matmul(x, x)
+
+        y = tf.cond(p, side, lambda v=v: tf.matmul(v, v.read_value()))
+        with tf.control_dependencies([y]):
+            after = tf.matmul(v.read_value(), tf.stop_gradient(x))
+        both = tf.cond(p, lambda y=y: tf.matmul(y, y), lambda after=after: tf.matmul(after, after))
+        fetches += [before, y, after, both, *tf.gradients(tf.reduce_sum(after * y), [x])]
+    compared(fetches, {x: given, p: yes}, runs=2)
+    compared(fetches, {x: given, p: ~yes}, runs=2)
+
+
+def test_two_conditionals_that_wait_for_each_other():
+    """Neither can be one unit with its gradient, nor with the part of it that waits for the other one."""
+    x, given = square()
+    p, yes = fed(np.bool_(True))
+    q, also = fed(np.bool_(False))
+    _, p_side = tf.cond(p, lambda: (x, tf.matmul(x, x)), lambda: (x, tf.matmul(x, x + 1.0)))
+    q_side = tf.cond(q, lambda: tf.matmul(p_side, x), lambda: tf.matmul(p_side, p_side))
+    y = tf.cond(p, lambda: tf.matmul(q_side, p_side), lambda: tf.matmul(q_side, q_side))
+    fetches = [y, *tf.gradients(y, x)]
+    for one in (yes, ~yes):
+        for other in (also, ~also):
+            compared(fetches, {x: given, p: one, q: other}, tolerance=2e-6)
+
+
+def test_in_a_loop_with_gradients():
+    x, given = square(0.8)
+
+    def body(i, y):
+        odd = tf.equal(i % 2, 1)
+        deep = lambda: tf.while_loop(lambda j, z: j < 2, lambda j, z: (j + 1, tf.tanh(tf.matmul(z, x))), [0, y])[1]  # noqa: E731
+        side = lambda: tf.cond(y[0, 0] > 0, deep, lambda: tf.matmul(y, y) + x)  # noqa: E731
+        return i + 1, tf.cond(odd, side, lambda: tf.sin(y))
+
+    y = tf.while_loop(lambda i, y: i < 5, body, [0, x])[1]
+    fetches = [y, tf.gradients(tf.reduce_sum(tf.square(y)), x)[0]]
+    for sign in (1, -1):
+        compared(fetches, {x: sign * given}, tolerance=1e-5)
+    count, outside = conditionals(program(fetches, {x: given}))
+    assert count >= 4
+    assert outside == 0
+
+
+def test_arrays_to_which_a_side_writes():
+    """In a loop, and of an array that is read for the gradient."""
+    x, given = square(0.8)
+    kept = tf.TensorArray(tf.float32, 5, element_shape=[4, 4], clear_after_read=False).unstack(tf.stack([x] * 5))
+    other = tf.TensorArray(tf.float32, 5, element_shape=[4, 4])
+
+    def body(i, array):
+        read = lambda: tf.matmul(kept.read(i), x)  # noqa: E731
+        value = tf.cond(tf.equal(i % 2, 1), read, lambda: x * 2.0)
+        return i + 1, tf.cond(i > 2, lambda: array.write(i, value), lambda: array.write(i, tf.matmul(value, x)))
+
+    y = tf.while_loop(lambda i, array: i < 5, body, [0, other])[1].stack()
+    compared([y, tf.gradients(tf.reduce_sum(tf.square(y)), x)[0]], {x: given}, tolerance=1e-5)
