@@ -353,11 +353,33 @@ def _read_only_graph() -> Any:
     return ReadOnlyGraph
 
 
-def read_only_graph(graph_def: Any) -> Any:
-    """Returns a tf.Graph of a GraphDef to ask for shapes, dtypes and constants (TensorFlow 2).
+@functools.lru_cache(maxsize=None)
+def _imported_graph() -> Any:
+    import tensorflow.compat.v1 as tf
 
-    TensorFlow's C++ imports it and infers the shapes; what `import_graph_def` does in Python takes four times as long,
-    since it looks at every node. Here an operation exists in Python when its name is first asked for; so
+    class ImportedGraph(tf.Graph):  # type: ignore[misc]
+        def __init__(self, graph_def: Any) -> None:
+            super().__init__()
+            with self.as_default():
+                tf.import_graph_def(graph_def, name="")
+            self._own = {operation.name: operation for operation in self.get_operations()}
+            self.finalize()
+
+        def has(self, name: str) -> bool:
+            return name in self._own
+
+        def results(self, name: str) -> list[tuple[int, tuple[int, ...] | None]]:
+            known = ((output.dtype.as_datatype_enum, output.shape) for output in self._own[name].outputs)
+            return [(dtype, tuple(shape.as_list()) if shape.is_fully_defined() else None) for dtype, shape in known]
+
+    return ImportedGraph
+
+
+def read_only_graph(graph_def: Any) -> Any:
+    """Returns a tf.Graph of a GraphDef to ask for shapes, dtypes and (TensorFlow 2) constants.
+
+    TensorFlow 2's C++ imports it and infers the shapes; what `import_graph_def` does in Python takes four times as
+    long, since it looks at every node. Here an operation exists in Python when its name is first asked for; so
     `get_operations` does not give all.
 
     Raises:
@@ -365,6 +387,8 @@ def read_only_graph(graph_def: Any) -> Any:
     """
     import tensorflow.compat.v1 as tf
 
+    if tf.__version__.startswith("1."):
+        return _imported_graph()(graph_def)
     try:
         return _read_only_graph()(graph_def.SerializeToString())
     except tf.errors.InvalidArgumentError as reason:

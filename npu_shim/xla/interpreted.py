@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple, Sequence
 
-import tensorflow.compat.v1 as tf
-
-from npu_shim.options import engine
 from npu_shim.pjrt.attention.spec import CALL, Spec
 from npu_shim.rewriter.analysis.frames import V1_OPS
 from npu_shim.rewriter.collector import without_collector
@@ -23,9 +20,7 @@ from npu_shim.xla.passes.memory.rematerialization.report import Recomputation
 from npu_shim.xla.passes.resources import host_reports
 from npu_shim.xla.passes.sizes import Sizes
 
-FRAMES = "JAX interprets the step, which has loops or conditionals of TensorFlow 1"
-OLD = "JAX interprets the step, whose sizes TensorFlow %s does not tell" % tf.__version__
-OF_FRAMES = V1_OPS.union("Ref" + op for op in V1_OPS)
+UNSIZED = "the sizes of tensors in the step's loops are not known: %s"
 
 
 class Interpreted(NamedTuple):
@@ -52,21 +47,22 @@ def of(prepared: step_function.Prepared, shapes: Sequence[Any]) -> Interpreted:
         ConfigError: a shape does not fit the graph's.
     """
     manner = prepared.manner
-    because = _why_not(prepared)
-    if because and manner.recompute == "memory":
-        lines.once("npu_shim: recompute 'memory' has no effect: %s" % because)
-    recomputation, attention = Recomputation(manner.recompute, because=because), _unfused(manner)
-    if because and attention is not None:
+    recomputation = rematerialization.OFF if manner.recompute == "off" else None
+    attention = _unfused(manner)
+    if recomputation and attention:
         return Interpreted(prepared.packed, recomputation, attention, {})
     names = [fetch if isinstance(fetch, str) else fetch.name for fetch in prepared.fetches]
     module = pipeline.module_of(prepared.before, pipeline.results_of(names))
     with prepared.sized(module, shapes):
         host_reports.eliminate(module)
-        sizes = Sizes(module)
-        if attention is None:
-            attention = fusion.fused(module, sizes)
-        if not because:
-            recomputation = rematerialization.recomputed(module, manner.recompute, manner.on_cpu, sizes)
+        try:
+            sizes = Sizes(module)
+        except ValueError as reason:
+            if V1_OPS.isdisjoint(node.op for node in module.graph):
+                raise
+            return _unsized(prepared, attention, str(reason).partition("\n")[0])
+        attention = attention or fusion.fused(module, sizes)
+        recomputation = recomputation or rematerialization.recomputed(module, manner.recompute, manner.on_cpu, sizes)
     content = prepared.packed
     if recomputation.chains or attention.taken:
         content = packing.packed(module, {name: feed.name for name, feed in prepared.feeds.items()})
@@ -75,17 +71,18 @@ def of(prepared: step_function.Prepared, shapes: Sequence[Any]) -> Interpreted:
     return Interpreted(content, recomputation, attention, {Spec.from_json(text).name: text for text in texts})
 
 
+def _unsized(prepared: step_function.Prepared, attention: Attention | None, why: str) -> Interpreted:
+    """A step as its graph has it: loops may give their variables other sizes in each iteration."""
+    because = UNSIZED % why
+    manner = prepared.manner
+    if manner.recompute == "memory":
+        lines.once("npu_shim: recompute 'memory' has no effect: %s" % because)
+    recomputation = Recomputation(manner.recompute, because=because)
+    return Interpreted(prepared.packed, recomputation, attention or Attention("auto", because=because), {})
+
+
 def _unfused(manner: step_function.Manner) -> Attention | None:
     """Why no attention is looked for, None if it is."""
     if manner.attention == "off":
         return OFF
     return None if manner.has_kernels else ELSEWHERE
-
-
-def _why_not(prepared: step_function.Prepared) -> str:
-    """Why nothing is computed again, "" where that depends on the step's sizes."""
-    if prepared.manner.recompute == "off":
-        return "it is off"
-    if not engine.is_converted(tf.__version__):
-        return OLD
-    return FRAMES if any(node.op in OF_FRAMES for node in prepared.before.node) else ""

@@ -26,7 +26,7 @@ def test_both_sides_of_a_conditional_are_and_what_comes_behind_is_not():
 
 def test_a_loop_is_and_what_takes_its_result_is_not():
     assert inside(COND + LOOP % "y") == {
-        "pivot", "then", "s", "a", "c", "b", "e", "n", "less", "go", "w", "body", "next", "out",
+        "pivot", "then", "s", "a", "c", "b", "e", "n", "less", "go", "w", "body", "next",
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim.engine import sessions as engine
 from npu_shim.estimator import iterations
+from npu_shim.step import switch
+from npu_shim.xla import interpreted, step_function
+from npu_shim.xla.sources import Source
 
 pytestmark = [sessions.NEEDS_ENGINE[0], pytest.mark.usefixtures("patched", "own_graph")]
 
@@ -116,3 +120,22 @@ def test_compile_step_on_every_tensorflow(monkeypatch, tmp_path):
     with tf.Session() as session:
         saver.restore(session, path)
         sessions.assert_close(session.run(tf.trainable_variables()), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_attention_and_what_is_computed_again_are_looked_for_on_every_tensorflow():
+    """TensorFlow 1.15 tells the sizes of a graph's tensors too."""
+    x = tf.placeholder(tf.float32, [None, 8, 16], "x")
+    kernel = tf.get_variable("kernel", [16, 16], initializer=tf.ones_initializer())
+    query = tf.reshape(tf.matmul(tf.reshape(x, [-1, 16]), kernel), [-1, 8, 16])
+    mixed = tf.matmul(tf.nn.dropout(tf.nn.softmax(tf.matmul(query, x, transpose_b=True)), rate=0.1), x)
+    wide = tf.matmul(tf.reshape(mixed, [-1, 16]), kernel)
+    wide = wide * 0.5 * (1.0 + tf.tanh(0.8 * (wide + 0.04 * wide * wide * wide)))
+    loss = tf.reduce_mean(tf.square(tf.matmul(wide, kernel) - 1.0))
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    with switch.turned_on():
+        source, shapes = Source.of(tf.get_default_graph()), {x: [4, 8, 16]}
+        prepared = step_function.prepare(source, [loss, train], shapes, device="GPU")
+    step = interpreted.of(replace(prepared, manner=replace(prepared.manner, has_kernels=True)), [(4, 8, 16)])
+    assert [taken.shape for taken in step.attention.taken] == [(4, 1, 8, 8)]
+    assert step.recomputation.chains
+    assert b"NpuShimDropoutSeed" in step.content

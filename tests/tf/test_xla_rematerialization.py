@@ -10,8 +10,10 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim import export
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.xla import step_function
+from npu_shim.step import switch
+from npu_shim.xla import interpreted, step_function
 from npu_shim.xla.passes.resources import random_ops
+from npu_shim.xla.sources import Source
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
@@ -76,6 +78,13 @@ def recurrent(x):
     return tf.reshape(tf.nn.dynamic_rnn(cell, tf.reshape(x, [4, 8, 64]), dtype=tf.float32)[0], [32, 16])
 
 
+def branched(x):
+    """A layer in a loop, and one in a conditional, in front of a transformer's."""
+    x = tf.while_loop(lambda n, net: n < 3, lambda n, net: (n + 1, dense(net, "loop", 64)), (0, x))[1]
+    x = tf.cond(tf.reduce_sum(x) > 0, lambda: tf.tanh(dense(x, "cond", 64)), lambda: 2.0 * x)
+    return transformer(x)
+
+
 MODELS = {"transformer": transformer, "convolutions": convolutions, "recurrent": recurrent}
 
 
@@ -84,7 +93,7 @@ def built(model):
     with graph.as_default():
         tf.set_random_seed(1)
         x, y = tf.placeholder(tf.float32, [32, 64], "x"), tf.placeholder(tf.int32, [32], "y")
-        logits = dense(MODELS[model](x), "logits", 5)
+        logits = dense((MODELS[model] if isinstance(model, str) else model)(x), "logits", 5)
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits), name="loss")
         tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train")
         tf.global_variables_initializer()
@@ -180,6 +189,24 @@ def test_the_plan_says_what_is_computed_again_from_what_and_what_it_saves():
     assert not any(name.startswith(("Softmax", "Mean", "moments")) for c in again.chains for name in c.nodes)
     memory = step_of("transformer", "float16", recompute="memory").recomputation
     assert memory.saved > again.saved
+
+
+@pytest.mark.parametrize("mode", ["auto", "memory"])
+@pytest.mark.parametrize("model", [transformer, convolutions, branched], ids=lambda model: model.__name__)
+def test_what_jax_interprets_computes_as_much_again(model, mode):
+    """Also where loops and conditionals are as the graph has them, and variables are references."""
+    with switch.turned_on():
+        source, shapes = Source.of(built(model)), {"x": [32, 64], "y": [32]}
+        given = source, ["loss:0", "train"], shapes, None, None, "GPU"
+        prepared = step_function.prepare(*given, recompute=mode, **FORMS["float16"])
+    step = interpreted.of(prepared, list(shapes.values()))
+    expected = prepared.for_shapes().recomputation
+    if (model, mode) == (branched, "memory"):  # the more nodes there are, the more may be moved
+        assert step.recomputation.saved >= expected.saved
+    else:
+        assert step.recomputation.counts() == expected.counts()
+    assert len(step.content) > len(prepared.packed) or not expected.chains
+    assert expected.chains or (model, mode) == (convolutions, "auto")
 
 
 def test_copies_stand_behind_barriers():

@@ -1,6 +1,7 @@
 """The nodes that a step need not run, or runs more often than once: those in loops and conditionals of TensorFlow 1.
 
 p:Switch   a:Relu(p:1)   m:Merge(p, a)        p and a are enclosed, m is not: it runs whichever side is taken
+e:Enter    ...           x:Exit               nor is x
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def nodes(graph: Graph) -> dict[Node, None]:
         depth[node] = max((depth.get(source, 0) for source in node.sources()), default=0)
         if not is_looped:
             depth[node] += (node.op in SWITCHES) - (node.op in MERGES and depth[node] > 0)
-        if is_looped or depth[node]:
+        leaves = node.op in frames.EXITS and len(frame_of[node]) == 1
+        if depth[node] or (is_looped and not leaves):
             inside[node] = None
     return inside

@@ -7,7 +7,6 @@ The way of a step:
 
 from __future__ import annotations
 
-from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.memory.rematerialization import apply, facts, plan, report
 from npu_shim.xla.passes.sizes import Sizes
@@ -19,7 +18,7 @@ def recomputed(module: Module, mode: str, on_cpu: bool, sizes: Sizes | None = No
     """Has a module compute values again, and returns what.
 
     Args:
-        module: a step's, with functional control flow and feeds of full shapes.
+        module: a step's, with feeds of full shapes; with functional control flow where TensorFlow converts it.
         mode: one of `options.words.RECOMPUTE`.
         on_cpu: whether XLA compiles it for a CPU.
         sizes: of its tensors, where they are known already.
@@ -29,5 +28,5 @@ def recomputed(module: Module, mode: str, on_cpu: bool, sizes: Sizes | None = No
     step = facts.read(module, mode, sizes or Sizes(module))
     unrounded = ("bfloat16",) if on_cpu else ()
     regions = plan.plan(step, mode, unrounded)
-    graphdef.replace(module, apply.apply(graphdef.write(module), step, regions))
+    apply.apply(module.graph, step, regions)
     return report.described(step, mode, regions, unrounded)

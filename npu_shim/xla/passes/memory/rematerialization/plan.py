@@ -101,7 +101,7 @@ class _Planner:
     def _served(self, tensor: Tensor) -> list[int]:
         """The late readers that take a copy's result; the others make the value stay."""
         op, readers = self._step.op, self._late.get(tensor, ())
-        return [r for r in readers if op(r) in table.FUSED or (self._for_memory and op(r) not in table.CALLS)]
+        return [r for r in readers if op(r) in table.FUSED or (self._for_memory and op(r) not in table.CLOSED)]
 
     def _is_cheap(self, tensor: Tensor) -> bool:
         place, port = tensor
@@ -153,6 +153,8 @@ class _Planner:
             return None
         # integers may be shapes and axes, which XLA must know when it compiles: no barrier stands before them
         inputs = {t for place, _ in copied for t in step.nodes[place].inputs if t not in copied}
+        if any(step.op(place) == table.LATE_READ for place, _ in inputs):
+            return None
         kept = tuple(sorted(t for t in inputs if step.op(t[0]) != "Const" and self._is_float(t)))
         if not kept or any(self._dtype(tensor) in self._unrounded for tensor in (*kept, trigger)):
             return None
@@ -172,7 +174,7 @@ class _Planner:
         for tensor, readers in sorted(self._late.items()):
             node = step.nodes[tensor[0]]
             served = self._served(tensor)
-            if node.op == "Cast" and step.op(node.inputs[0][0]) == "ReadVariableOp" and len(served) == len(readers):
+            if node.op == "Cast" and step.op(node.inputs[0][0]) == table.READ and len(served) == len(readers):
                 region = self._placed({tensor}, [(reader, tensor) for reader in served], step.bytes(tensor))
                 regions += [region] if region else []
         return regions

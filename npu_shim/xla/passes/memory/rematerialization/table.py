@@ -40,8 +40,15 @@ CALLS = frozenset([
     "StatelessWhile", "While",
 ])  # fmt: skip
 STAGES = PRODUCTS | CALLS
+# what stands for the op of a node in a loop or in a side of a conditional of TensorFlow 1, and for what leaves these
+ENCLOSED = "enclosed"
+LOOP, CONDITIONAL = "While", "If"
+CLOSED = CALLS | {ENCLOSED}
+# what hands on a reference variable's memory, and a read of one that the step may have written by then
+READ, LATE_READ = "ReadVariableOp", "read of a variable that the step has written"
+REFERENCES = frozenset(["Variable", "VariableV2"])
 # variables, feeds and constants have memory of their own
-GIVEN = frozenset(["Const", "Placeholder", "PlaceholderWithDefault", "ReadVariableOp", "VarHandleOp"])
+GIVEN = frozenset(["Const", "Placeholder", "PlaceholderWithDefault", READ, "VarHandleOp"]) | REFERENCES
 FLOATS = frozenset(["bfloat16", "float16", "float32", "float64"])
 SIZES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "bfloat16": 2, "float16": 2, "int32": 4, "uint32": 4,
