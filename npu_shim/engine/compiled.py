@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import sessions
-from npu_shim.engine.device.programs import as_result, require_bounds
+from npu_shim.engine.device.programs import require_bounds, results_of
 from npu_shim.engine.device.worker import memory, starting
 from npu_shim.export import programs, traced
 from npu_shim.options import engine
@@ -72,9 +72,8 @@ class Running:
                 self._is_newer = True
                 fetched = self._device.run(number, *steps)
                 require_bounds(fetched)
-                return [
-                    as_result(fetched[fetch.name]) for fetch in self._prepared.fetches if not isinstance(fetch, str)
-                ]
+                results = results_of(fetched)
+                return [results[fetch.name] for fetch in self._prepared.fetches if not isinstance(fetch, str)]
             except RuntimeError as error:
                 raise self._recovered(error) from error
 

@@ -330,7 +330,7 @@ class Engine:
                 ran = True
                 programs.require_bounds(fetched)
             ledger.note(ledger.TAKEN)
-            results = {name: programs.as_result(value) for name, value in fetched.items()} if is_last else {}
+            results = programs.results_of(fetched) if is_last else {}
             return {**self._programs.left[number], **results}
         except tf.errors.FailedPreconditionError:  # a variable has no value: the session says so
             return None

@@ -112,6 +112,12 @@ class Part:
         """The same of the graph itself, which the device interprets."""
         known = {constant.tensor: value for constant, value in constants.items() if constant.tensor in self.feeds}
         described, step = traced.of(self.prepared, shapes, known, device)
+        counted = {tensor.name for tensor in described.results}
+        open_ones = [name for name in self.program.passed if counters.ROWS + name in counted]
+        if open_ones:
+            raise traced.Refused(
+                "'%s' stays on the device, and has a number of rows that depends on the data" % open_ones[0]
+            )
         return self._with_passed(described), step.content
 
     def _unknown(self, refused):

@@ -19,7 +19,7 @@ from npu_shim.step import guards, row_slices, rows, schedule, sizes, state
 from npu_shim.step.containers import rooms
 from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import conditionals, loops
-from npu_shim.step.counters import state_name
+from npu_shim.step.counters import ROWS, state_name
 from npu_shim.step.frames import value_source
 from npu_shim.step.graph import CONTROL, Graph, Node, Program, Source, Text
 from npu_shim.step.ops import LIGHT, TABLE
@@ -49,13 +49,18 @@ def function(program: Program) -> Callable[[State, Mapping[str, Any]], tuple[dic
         draws.opened(run)
         scope.interpret(scope.schedule.items)
         draws.closed(run)
-        fetched = {
-            name: scope.tensor(source) for name, source in program.graph.results.items() if source[1] != CONTROL
-        }  # fmt: skip
+        fetched = _fetched(scope, program.graph.results)
         new = {name: run.cells[name] for name, value in given_state.items() if run.cells[name] is not value}
         return new, rooms.told(run, fetched)
 
     return step
+
+
+def _fetched(scope: Scope, results: Mapping[str, Source]) -> dict[str, Any]:
+    """What is fetched by name; of what has as many rows as data says all that it may have, and behind all others ROWS."""
+    values = {name: scope.tensor(source) for name, source in results.items() if source[1] != CONTROL}
+    counts = {ROWS + name: value.count for name, value in values.items() if isinstance(value, Rows)}
+    return {**{name: value.array if isinstance(value, Rows) else value for name, value in values.items()}, **counts}
 
 
 @contextlib.contextmanager
@@ -194,7 +199,7 @@ class Scope:
         return raw
 
     def tensor(self, source: Source) -> Any:
-        """What is fetched; Refusal if it is no tensor of known size."""
+        """What is fetched, which may be Rows; Refusal if it is no tensor."""
         if source[0] not in self.values:
             raise self.refusal(self.nodes[source[0]], "it is fetched, and it is inside of a loop")
         value = self.value(self.raw(source))
@@ -202,8 +207,8 @@ class Scope:
             return sizes.as_tensor(value)
         if isinstance(value, Handle) and value.kind == "variable":
             value = self.run.cells[value.key]
-        if isinstance(value, (Rows, Text, *HANDLES)) or value is DEAD:
-            kind = "is not taken by the step's branch" if value is DEAD else "is no array of a size that is known"
+        if isinstance(value, (Text, *HANDLES)) or value is DEAD:
+            kind = "is not taken by the step's branch" if value is DEAD else "is no array"
             raise self.refusal(self.nodes[source[0]], "it is fetched, and %s" % kind)
         return value
 

@@ -13,6 +13,8 @@ from npu_shim.step.random import draws
 from npu_shim.step.rules import (
     arrays,
     attention,
+    boxes,
+    colors,
     convolutions,
     ctc,
     elementwise,
@@ -32,7 +34,7 @@ from npu_shim.step.rules import (
 FAMILIES = (
     nodes, calls, state, stacks, tensor_arrays, lists, optionals, draws, rows,
     arrays, elementwise, indexing, reductions, products, nn, convolutions, normalization, updates,
-    linear_algebra, sparse, image, recurrent, ctc, quantized, attention,
+    linear_algebra, sparse, image, colors, boxes, recurrent, ctc, quantized, attention,
 )  # fmt: skip
 
 

@@ -12,27 +12,31 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import sizes
-from npu_shim.step.refusals import Unsupported
+from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules import arrays, indexing, reductions
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Dims, Rows, Size, ints, is_known, traced, whole
 
 Handler = Callable[..., Any]
+FIRST = np.zeros(1, np.int32)  # the axis of an op that has no input for it
 
 # -- where they come from ----------------------------------------------------------------------------------------------
 
 
-def unique(attrs: Attrs, x: Any) -> tuple[Any, Any, Any]:
-    """(Values in the order in which they first come, each element's place among them, counts)."""
+def unique(attrs: Attrs, x: Any, axis: Any = FIRST) -> tuple[Any, Any, Any]:
+    """(Values in the order in which they first come, each element's place among them, counts); or rows by an axis."""
+    if not is_known(axis):
+        raise Unknown(1)
+    along = whole(axis) if np.size(axis) else 0
+    if along and np.ndim(_array(x)) > 1:
+        raise Unsupported("it tells parts along an axis other than the first apart")
     if is_known(x):
-        values, first, inverse, counts = np.unique(x, True, True, True)
+        values, first, inverse, counts = np.unique(x, True, True, True, axis=0 if x.ndim > 1 else None)
         order = np.argsort(first, kind="stable")
         rank = np.empty_like(order)
         rank[order] = np.arange(order.size)
         dtype = attrs["out_idx"]
         return values[order], rank[inverse].reshape(-1).astype(dtype), counts[order].astype(dtype)
-    if np.ndim(x.array if isinstance(x, Rows) else x) != 1:
-        raise Unsupported("it takes a tensor of more than one dimension")
     if not isinstance(x, Rows):
         return _unique(x, jnp.ones(x.shape[0], bool), attrs["out_idx"])
     values, places, counts = _unique(x.array, _mask(x), attrs["out_idx"])
@@ -41,22 +45,24 @@ def unique(attrs: Attrs, x: Any) -> tuple[Any, Any, Any]:
 
 def _unique(x: Any, is_there: Any, dtype: Any) -> tuple[Any, Any, Any]:
     size = x.shape[0]
-    order = jnp.lexsort((x, ~is_there)).astype(np.int32)  # stable; what is not there comes last
-    ordered, live = x[order], is_there[order]
-    starts = jnp.concatenate([jnp.ones(min(size, 1), bool), ordered[1:] != ordered[:-1]]) & live
+    columns = [x] if x.ndim == 1 else list(x.reshape((size, -1)).T)
+    order = jnp.lexsort((*reversed(columns), ~is_there)).astype(np.int32)  # stable; what is not there comes last
+    live = is_there[order]
+    ordered = jnp.stack([column[order] for column in columns], -1) if columns else jnp.zeros((size, 0), x.dtype)
+    starts = jnp.concatenate([jnp.ones(min(size, 1), bool), jnp.any(ordered[1:] != ordered[:-1], 1)]) & live
     group = jnp.where(live, jnp.cumsum(starts, dtype=np.int32) - np.int32(1), np.int32(max(size - 1, 0)))
     first = jnp.full(size, size, np.int32).at[group].min(order)  # of each group, `size` behind the last
     count = jnp.sum(starts, dtype=np.int32)
     by_place = jnp.argsort(first, stable=True).astype(np.int32)
     rank = jnp.zeros(size, np.int32).at[by_place].set(jnp.arange(size, dtype=np.int32))
     places = jnp.zeros(size, np.int32).at[order].set(rank[group])
-    values = jnp.take(x, first[by_place], mode="clip")
+    values = jnp.take(x, first[by_place], 0, mode="clip")
     counts = jnp.zeros(size, np.int32).at[places].add(is_there.astype(np.int32))
     return Rows(values, count), places.astype(dtype), Rows(counts.astype(dtype), count)
 
 
 def _unique_rule(outputs: int) -> Rule:
-    apply = lambda attrs, x, *axis: unique(attrs, x)[:outputs]  # noqa: E731
+    apply = lambda attrs, x, *axis: unique(attrs, x, *axis)[:outputs]  # noqa: E731
     return Rule(apply, rows=apply)
 
 
@@ -349,10 +355,13 @@ def extreme_at(op: str, worst: Callable[[Any], Any]) -> Handler:
     return place
 
 
+SEGMENTS = {
+    name % kind: segment_sum(kind) for name in ("UnsortedSegment%s", "Segment%sV2") for kind in indexing.METHODS
+}
 SIZED: dict[str, Handler] = {  # ops that take shapes
     **sizes.HANDLERS, "Reshape": reshape, "Fill": fill, "Tile": tile, "Range": range_,
     "BroadcastTo": lambda attrs, x, shape: fill(attrs, shape, x),
-    **{"UnsortedSegment" + kind: segment_sum(kind) for kind in ("Sum", "Prod", "Max", "Min")},
+    **SEGMENTS,
 }  # fmt: skip
 OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
     "Shape": sizes.shape_of, "ShapeN": sizes.shape_of, "Size": sizes.size_of, "Reshape": reshape, "Squeeze": squeeze,
@@ -363,12 +372,12 @@ OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
     "Mean": mean, "L2Loss": lambda attrs, x: reductions.l2_loss(attrs, _with_neutral(x, 0)),
     "Cumsum": cumulative("Cumsum", 0), "Cumprod": cumulative("Cumprod", 1), "Pad": pad, "PadV2": pad,
     "ArgMax": extreme_at("ArgMax", reductions.least), "ArgMin": extreme_at("ArgMin", reductions.most),
-    "DynamicStitch": stitch_of_parts, "ParallelDynamicStitch": stitch_of_parts,
-    **{"UnsortedSegment" + kind: segment_sum(kind) for kind in ("Sum", "Prod", "Max", "Min")},
+    "DynamicStitch": stitch_of_parts, "ParallelDynamicStitch": stitch_of_parts, **SEGMENTS,
 }  # fmt: skip
 
 RULES = {
-    **dict.fromkeys(("Unique", "UniqueV2"), _unique_rule(2)), "UniqueWithCounts": _unique_rule(3),
+    **dict.fromkeys(("Unique", "UniqueV2"), _unique_rule(2)), 
+    **dict.fromkeys(("UniqueWithCounts", "UniqueWithCountsV2"), _unique_rule(3)),
     "Where": Rule(where, rows=where),
     "DynamicPartition": Rule(dynamic_partition), "DynamicStitch": Rule(dynamic_stitch),
     "ParallelDynamicStitch": Rule(dynamic_stitch),

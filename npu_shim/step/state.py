@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
+import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step.graph import Node
@@ -53,7 +54,18 @@ def _gather_nd(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     return scope.computed(indexing.RULES["GatherNd"], node, [_value(scope, inputs[0]), scope.value(inputs[1])])
 
 
+def _count_up(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+    """CountUpTo and ResourceCountUpTo: the old value; a counter stays at its limit."""
+    key = key_of(inputs[0])
+    old = scope.run.cells[key]
+    limit, one = np.array(node.attrs["limit"], old.dtype), np.ones((), old.dtype)
+    scope.write(key, jnp.where(old < limit, old + one, old), scope.guard(node.name))
+    return old
+
+
 RULES = {
+    "CountUpTo": Effect(_count_up, writes=True),
+    "ResourceCountUpTo": Effect(_count_up, writes=True),
     "VariableV2": Effect(lambda scope, node, inputs: Reference(node.attrs["shared_name"])),
     "Variable": Effect(lambda scope, node, inputs: Reference(node.attrs["shared_name"])),
     "VarHandleOp": Effect(lambda scope, node, inputs: Handle("variable", node.attrs["shared_name"])),

@@ -6,6 +6,7 @@ A case is the inputs of one node and its attributes. An input is an array, which
 
 import ml_dtypes
 import numpy as np
+import tensorflow.compat.v1 as tf
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = [np.dtype(name) for name in ("float32", "float64", "float16")] + [BFLOAT16]
@@ -251,6 +252,56 @@ def _one_hot(draw):
     yield [indices, known(5), np.array(on), np.array(off)], {"axis": draw.one_of(-1, 0, 1, 2)}
 
 
+def _formats(draw):
+    """Three layouts as (source, target, which are equally long)."""
+    one, other = draw.one_of(("NHWC", "NCHW"), ("NCHW", "NHWC"), ("NDHWC", "NCDHW"))
+    return {"src_format": one, "dst_format": other}, len(one)
+
+
+def _dims_of_format(draw):
+    attrs, size = _formats(draw)
+    yield [draw.random.randint(-size, size, (3,)).astype(np.int32)], attrs
+    yield [known(draw.random.randint(-size, size, (3,)))], attrs
+
+
+def _permuted_to_format(draw):
+    attrs, size = _formats(draw)
+    yield [draw.random.randint(0, 9, size).astype(np.int32)], attrs
+    yield [draw.random.randint(0, 9, (size, 2)).astype(np.int64)], attrs
+    yield [draw.random.randint(0, 9, size - 2).astype(np.int32)], attrs
+
+
+def _unique_rows(draw):
+    for dims in ((7,), (6, 2), (6, 1, 3)):
+        yield [draw.random.randint(0, 2, dims).astype(np.int32), known([0])], {}
+    yield [known(draw.random.randint(0, 2, (6, 2))), known([0])], {}
+
+
+def _pool_with_places(draw):
+    ((x,), attrs) = next(iter(_pool(draw)))
+    for part in ({}, {"include_batch_in_index": True}):
+        yield [np.round(x), ], {**attrs, **part}  # many are equal: the first has the place
+
+
+def _pool_grad_with_places(draw):
+    places = draw.random.randint(0, 7 * 6 * 3, (2, 3, 3, 3))
+    attrs = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
+    yield [_floats(draw, 2, 7, 6, 3), _floats(draw, 2, 3, 3, 3), places], attrs
+
+
+def _max_pool_grad_grad(draw):
+    """Of what was pooled: the kernel compares it with the elements."""
+    ((x,), attrs) = next(iter(_pool(draw)))
+    with tf.Graph().as_default(), tf.Session() as session:
+        y = session.run(tf.raw_ops.MaxPool(input=x, **attrs))
+    yield [x, y, _floats(draw, *x.shape)], attrs
+
+
+def _max_pool_grad_grad_v2(draw):
+    for inputs, attrs in _max_pool_grad_grad(draw):
+        yield [*inputs, known(attrs["ksize"]), known(attrs["strides"])], {"padding": attrs["padding"]}
+
+
 def _pad(draw):
     amounts = draw.random.randint(0, 3, (2, 2)).astype(np.int32)
     yield [draw.array(draw.dims(2), np.dtype(np.float32)), known(amounts)], {}
@@ -429,6 +480,22 @@ CASES = {
     "Bincount": _with(lambda d: ([d.random.randint(0, 5, 9).astype(np.int32), known(6), _floats(d, 9)], {})),
     "InTopKV2": _with(lambda d: ([d.array((4, 6), np.dtype(np.float32), odd=False),
                                   d.random.randint(0, 6, 4).astype(np.int32), known(2)], {})),
+    "InTopK": _with(lambda d: ([d.array((4, 6), np.dtype(np.float32), odd=False),
+                                d.random.randint(-1, 7, 4).astype(np.int64)], {"k": 2})),
+    "Reverse": _with(lambda d: ([_floats(d, 3, 4, 2), known(d.random.randint(0, 2, 3) > 0)], {})),
+    "DataFormatDimMap": _dims_of_format,
+    "DataFormatVecPermute": _permuted_to_format,
+    "UniqueV2": _unique_rows,
+    "UniqueWithCountsV2": _unique_rows,
+    "PopulationCount": _unary(WHOLE),
+    "BesselI0e": _unary(FLOATS[:2]),
+    "BesselI1e": _unary(FLOATS[:2]),
+    "IgammaGradA": _binary(FLOATS[:2], 0.2, 4.0, odd=False),
+    "RandomGammaGrad": _binary(FLOATS[:2], 0.2, 4.0, odd=False),
+    "MaxPoolWithArgmax": _pool_with_places,
+    "MaxPoolGradWithArgmax": _pool_grad_with_places,
+    "MaxPoolGradGrad": _max_pool_grad_grad,
+    "MaxPoolGradGradV2": _max_pool_grad_grad_v2,
     "Einsum": _with(lambda d: ([[_floats(d, 2, 3)]], {"equation": "bi->bii"}),
                     lambda d: ([[_floats(d, 2, 3, 4), _floats(d, 2, 4, 5)]], {"equation": "bij,bjk->bik"})),
 }  # fmt: skip

@@ -44,6 +44,16 @@ def _align(draw):
     return {"align": draw.one_of("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")}
 
 
+def _three_diagonals(draw):
+    diagonals = _floats(draw, 2, 3, 5)
+    diagonals[:, 1] += np.sign(diagonals[:, 1]) * 7  # else it matters whether rows are exchanged
+    return [diagonals, _floats(draw, 2, 5, 2)], {}
+
+
+def _product_of_diagonals(draw):
+    return [*(_floats(draw, 2, 1, 5) for _ in range(3)), _floats(draw, 2, 5, 3)], {}
+
+
 def _band(draw):
     """From the lowest to the highest of the diagonals of matrices of [3, 4]."""
     return sorted(draw.random.randint(-2, 4, 2).tolist())
@@ -121,6 +131,16 @@ def _more_segments(draw):
     return [*values[:2], values[2].value, known(6)], attrs
 
 
+def _rows_with_gaps(draw):
+    """Indices by row, in no order within the table, where rows lack elements."""
+    count = draw.random.randint(1, 6)
+    return [_indices(draw, count, 5, 4), _floats(draw, count), known([5, 4], np.int64), _scalar(0.5, F32)], {}
+
+
+def _filled_grad(draw):
+    return [np.int64([0, 2, 3, 5]), _floats(draw, 7)], {}
+
+
 def _segments_grad(draw):
     ids = np.sort(draw.random.randint(0, 4, 6)).astype(np.int32)
     return [_floats(draw, 4, 3), draw.random.randint(0, 5, 6).astype(np.int32), ids, known(5)], {}
@@ -162,6 +182,29 @@ def _crop_image(draw):
 def _crop_boxes(draw):
     boxes, numbers = _boxes(draw)
     return [_floats(draw, 3, 3, 4, 2), _floats(draw, 2, 5, 6, 2), boxes, numbers], {}
+
+
+def _colors(draw, *others):
+    """Some are gray, and some black."""
+    image = draw.random.uniform(0, 1, (2, 4, 3, 3)).astype(np.float32)
+    image[0, 0], image[0, 1, 0] = image[0, 0, :, :1], 0
+    return [image, *others], {}
+
+
+def _overlapping(draw, most=4):
+    boxes = draw.random.uniform(0, 1, (9, 2, 2)).astype(np.float32)
+    boxes[:, 1] += 0.3 * (draw.random.rand(9, 1) > 0.2)
+    return [boxes.reshape(9, 4), draw.random.uniform(0, 1, 9).astype(np.float32), known(most)]
+
+
+def _suppressed(draw):
+    yield [*_overlapping(draw), _scalar(0.3, F32), _scalar(0.2, F32)], {}
+    yield [*_overlapping(draw, 20), _scalar(0.6, F32), _scalar(-1, F32)], {}
+
+
+def _suppressed_and_padded(draw):
+    for inputs, _ in _suppressed(draw):
+        yield inputs, {"pad_to_max_output_size": bool(draw.random.randint(2))}
 
 
 def _patches(draw):
@@ -239,6 +282,37 @@ def _ctc(draw):
     values = np.int32([1, 1, 2, 3, 3, 1, 2, 1])
     lengths = np.int32([6, 4, 4])
     return [_floats(draw, 6, 3, 5), indices, values, lengths], {"ctc_merge_repeated": bool(draw.random.randint(4))}
+
+
+def _collapsed(draw):
+    inputs, attrs = _ctc(draw)
+    return inputs, {**attrs, "preprocess_collapse_repeated": True}
+
+
+def _decoded(draw):
+    attrs = {"merge_repeated": bool(draw.random.randint(2)), "blank_index": draw.one_of(-1, 0, 2)}
+    return [_floats(draw, 6, 3, 4), np.int32([6, 4, 5])], attrs
+
+
+def _symmetric(draw, *others):
+    """With limits that are given or those of the numbers, of all or by the last dimension."""
+    attrs = {"signed_input": bool(draw.random.randint(2)), "narrow_range": bool(draw.random.randint(2))}
+    for given in (False, True):
+        yield [_floats(draw, 4, 3), _scalar(-1.3, F32), _scalar(1.9, F32), *others], {**attrs, "range_given": given}
+    if others:  # kernels of the other versions take one range for all
+        limits = _floats(draw, 3, low=-2, high=-0.1), _floats(draw, 3, low=0.1, high=2)
+        yield [_floats(draw, 4, 3), *limits, *others], {**attrs, "range_given": True, "axis": 1}
+
+
+def _rounded(draw):
+    mode = {"num_bits": draw.one_of(4, 8), "round_mode": draw.one_of("HALF_TO_EVEN", "HALF_UP")}
+    return [(inputs, {**attrs, **mode}) for inputs, attrs in _symmetric(draw)]
+
+
+def _symmetric_grad(draw):
+    yield [_floats(draw, 4, 3), _floats(draw, 4, 3), _scalar(-1.3, F32), _scalar(1.9, F32)], {}
+    limits = _floats(draw, 3, low=-2, high=-0.1), _floats(draw, 3, low=0.1, high=2)
+    yield [_floats(draw, 4, 3), _floats(draw, 4, 3), *limits], {"axis": 1}
 
 
 def _quantized(draw, *inputs):
@@ -341,7 +415,24 @@ FAMILIES = {
     "BlockLSTMGradV2": _with(_block_grad(2)),
     "GRUBlockCell": _with(_gru),
     "GRUBlockCellGrad": _with(_gru_grad),
-    "CTCLoss": _with(_ctc),  # of CTCLossV2, whose blank comes first, there is no kernel for CPUs
+    "TridiagonalSolve": _with(_three_diagonals),
+    "TridiagonalMatMul": _with(_product_of_diagonals),
+    "SparseFillEmptyRows": _with(_rows_with_gaps),
+    "SparseFillEmptyRowsGrad": _with(_filled_grad),
+    "RGBToHSV": _with(_colors),
+    "HSVToRGB": _with(_colors),
+    "AdjustHue": _with(lambda d: _colors(d, _scalar(d.random.uniform(-1, 1), F32))),
+    "AdjustSaturation": _with(lambda d: _colors(d, _scalar(d.random.uniform(0, 2), F32))),
+    "NonMaxSuppression": _with(lambda d: (_overlapping(d), {"iou_threshold": 0.3})),
+    "NonMaxSuppressionV2": _with(lambda d: ([*_overlapping(d), _scalar(0.3, F32)], {})),
+    "NonMaxSuppressionV3": _suppressed,
+    "NonMaxSuppressionV4": _suppressed_and_padded,
+    "CTCGreedyDecoder": _with(_decoded),
+    "QuantizeAndDequantizeV2": _rounded,
+    "QuantizeAndDequantizeV3": lambda d: _symmetric(d, known(d.one_of(4, 8))),
+    "QuantizeAndDequantizeV4": _rounded,
+    "QuantizeAndDequantizeV4Grad": _symmetric_grad,
+    "CTCLoss": _with(_ctc, _collapsed),  # of CTCLossV2, whose blank comes first, there is no kernel for CPUs
     "FakeQuantWithMinMaxArgs": _with(
         lambda d: ([_floats(d, 9)], {"min": -1.3, "max": 1.7, "num_bits": d.one_of(4, 8)})
     ),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from npu_shim.engine.device import programs
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.ir import graphdef
@@ -128,7 +129,8 @@ class Cases:
             feeds = {fed.name: value for fed, value in self.feeds.items()}
             lowered = jax.jit(step).lower({}, feeds)
             _, fetched = lowered.compile({"xla_backend_optimization_level": 0})({}, feeds)
-        return [np.asarray(fetched[tensor.name]) for _, tensor in self.fetches]
+        results = programs.results_of(fetched)
+        return [np.asarray(results[tensor.name]) for _, tensor in self.fetches]
 
 
 def close(op, got, wanted):

@@ -19,7 +19,7 @@ from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.pjrt.program import Program, held_by_all
 from npu_shim.step import switch
-from npu_shim.step.counters import BOUNDS
+from npu_shim.step.counters import BOUNDS, ROWS
 
 
 class Loaded(NamedTuple):
@@ -326,6 +326,15 @@ def require_bounds(fetched: Mapping[str, Any]) -> None:
             "npu_shim: a loop of the step ran more often, or kept more, than was known when the step was compiled; "
             "the values of its variables are wrong: restore a checkpoint, and train without %s" % switch.VARIABLE
         )
+
+
+def results_of(fetched: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a program fetches as Session.run gives it, each with the rows that it has."""
+    counts = {name: int(value) for name, value in fetched.items() if name.startswith(ROWS)}
+    return {
+        name: as_result(np.asarray(value)[: counts[ROWS + name]] if ROWS + name in counts else value)
+        for name, value in fetched.items() if name not in counts
+    }  # fmt: skip
 
 
 def as_result(value: Any) -> Any:

@@ -253,6 +253,39 @@ def reverse(attrs: Attrs, x: Any, axes: Any) -> Any:
     return xp(x).flip(x, ints(axes)) if np.size(axes) else x
 
 
+def reverse_by_mask(attrs: Attrs, x: Any, mask: Any) -> Any:
+    """Reverse: of the dimensions of which the mask says so."""
+    return reverse(attrs, x, np.flatnonzero(mask))
+
+
+def dims_of_format(attrs: Attrs, x: Any) -> Any:
+    """DataFormatDimMap: numbers of dimensions, of which negative ones count from the end."""
+    source, target = attrs["src_format"], attrs["dst_format"]
+    places = np.array([target.index(axis) for axis in source], x.dtype)
+    size = np.array(len(places), x.dtype)
+    return xp(x).take(places, xp(x).where(x < 0, x + size, x)) if is_known(x) else jnp.asarray(places)[x]
+
+
+def permuted_to_format(attrs: Attrs, x: Any) -> Any:
+    """DataFormatVecPermute: of sizes, or pairs of sizes, of all dimensions, or of those of height and width."""
+    source, target = attrs["src_format"], attrs["dst_format"]
+    if x.shape[0] != len(source):
+        source, target = ("".join(axis for axis in name if axis not in "NC") for name in (source, target))
+    return x[np.array([source.index(axis) for axis in target])]
+
+
+def empty(attrs: Attrs, dims: Any) -> Any:
+    """Empty: zeros, whatever its attribute says."""
+    return _full(ints(dims) if dims.size else (), np.zeros((), attrs["dtype"]))
+
+
+def placeholder_of_branch(attrs: Attrs) -> Any:
+    """FakeParam: what a branch returns in the place of what only another one computes; no one looks at it."""
+    if attrs["shape"] is None or -1 in attrs["shape"]:
+        raise Unsupported("its size is not known")
+    return jnp.zeros(attrs["shape"], attrs["dtype"])
+
+
 def reverse_sequence(attrs: Attrs, x: Any, lengths: Any) -> Any:
     """ReverseSequence: of each row the first `lengths` elements, along seq_dim."""
     time, batch = attrs["seq_dim"], attrs["batch_dim"]
@@ -364,6 +397,12 @@ RULES = {
     "SpaceToBatch": Rule(lambda attrs, x, pads: space_to_batch(attrs, x, [attrs["block_size"]] * 2, pads), known=(1,)),
     "BatchToSpace": Rule(lambda attrs, x, cuts: batch_to_space(attrs, x, [attrs["block_size"]] * 2, cuts), known=(1,)),
     "ReverseV2": Rule(reverse, known=(1,)),
+    "Reverse": Rule(reverse_by_mask, known=(1,)),
+    "DataFormatDimMap": Rule(dims_of_format),
+    "DataFormatVecPermute": Rule(permuted_to_format),
+    "Empty": Rule(empty, known=(0,)),
+    "FakeParam": Rule(placeholder_of_branch),
+    "DeviceIndex": Rule(lambda attrs: np.int32(len(attrs["device_names"]))),  # of none, as TensorFlow's XLA says
     "ReverseSequence": Rule(reverse_sequence),
     "Roll": Rule(roll, known=(2,)),
     "SpaceToBatchND": Rule(space_to_batch, known=(1, 2)),

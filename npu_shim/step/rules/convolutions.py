@@ -130,9 +130,32 @@ def max_pool_grad(attrs: Attrs, x: Any, y: Any, g: Any, *sizes: Any) -> Any:
     return pulled_back(lambda value: max_pool(attrs, value, *sizes), x, g)
 
 
-def max_pool_grad_grad(attrs: Attrs, x: Any, y: Any, g: Any) -> Any:
-    """MaxPoolGradGrad."""
-    return jax.jvp(lambda value: max_pool(attrs, value), (traced(x),), (traced(g),))[1]
+def max_pool_grad_grad(attrs: Attrs, x: Any, y: Any, g: Any, *sizes: Any) -> Any:
+    """MaxPoolGradGrad, V2 and MaxPool3DGradGrad."""
+    return jax.jvp(lambda value: max_pool(attrs, value, *sizes), (traced(x),), (traced(g),))[1]
+
+
+def max_pool_with_places(attrs: Attrs, x: Any) -> Any:
+    """MaxPoolWithArgmax: (the largest elements, where the first of them stands in its flattened image or batch)."""
+    x, dtype = traced(x), attrs["Targmax"]
+    numbers = np.arange(x.size).reshape(x.shape)
+    places = jnp.asarray(numbers if attrs["include_batch_in_index"] else numbers % int(np.prod(x.shape[1:])), dtype)
+
+    def larger(one: Any, other: Any) -> Any:
+        is_first = (one[0] > other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
+        return tuple(jnp.where(is_first, a, b) for a, b in zip(one, other))
+
+    start = np.array(-np.inf, x.dtype), np.array(np.iinfo(dtype).max, dtype)
+    return tuple(lax.reduce_window((x, places), start, larger, *_window(attrs, x.ndim)))
+
+
+def max_pool_grad_by_places(attrs: Attrs, x: Any, g: Any, places: Any) -> Any:
+    """MaxPoolGradWithArgmax."""
+    flat = jnp.zeros(x.size, g.dtype)
+    if not attrs["include_batch_in_index"]:
+        images = np.arange(x.shape[0]).astype(places.dtype).reshape((-1,) + (1,) * (x.ndim - 1))
+        places = places + images * np.array(np.prod(x.shape[1:]), places.dtype)
+    return flat.at[jnp.reshape(places, (-1,))].add(jnp.reshape(g, (-1,))).reshape(x.shape)
 
 
 def average_pool(attrs: Attrs, x: Any) -> Any:
@@ -182,6 +205,10 @@ RULES = {
     "MaxPoolGradV2": Rule(max_pool_grad, known=(3, 4)),
     "MaxPool3DGrad": Rule(max_pool_grad),
     "MaxPoolGradGrad": Rule(max_pool_grad_grad),
+    "MaxPoolGradGradV2": Rule(max_pool_grad_grad, known=(3, 4)),
+    "MaxPool3DGradGrad": Rule(max_pool_grad_grad),
+    "MaxPoolWithArgmax": Rule(max_pool_with_places),
+    "MaxPoolGradWithArgmax": Rule(max_pool_grad_by_places),
     "AvgPool": Rule(average_pool),
     "AvgPool3D": Rule(average_pool),
     "AvgPoolGrad": Rule(average_pool_grad, known=(0,)),

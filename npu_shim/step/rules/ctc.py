@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
-from npu_shim.step.values import traced
+from npu_shim.step.values import Rows, traced
 
 NEVER = np.float32(-1e30)  # the logarithm of what does not happen; finite, so that gradients are
 
@@ -23,6 +22,16 @@ def _dense(indices: Any, values: Any, batch: int, room: int) -> tuple[Any, Any]:
     columns = jnp.arange(rows.shape[0], dtype=np.int32) - first  # the kernel takes no notice of gaps
     labels = jnp.zeros((batch, room), np.int32).at[rows, columns].set(values.astype(np.int32), mode="drop")
     return labels, jnp.zeros(batch, np.int32).at[rows].add(np.int32(1), mode="drop")
+
+
+def _collapsed(labels: Any, counts: Any) -> tuple[Any, Any]:
+    """The same without labels that follow an equal one."""
+    batch, room = labels.shape
+    before = jnp.pad(labels, [(0, 0), (1, 0)], constant_values=-1)[:, :-1]
+    stays = (labels != before) & (np.arange(room, dtype=np.int32) < counts[:, None])
+    places = jnp.where(stays, jnp.cumsum(stays, 1, dtype=np.int32) - np.int32(1), np.int32(room))
+    rows = np.arange(batch)[:, None]
+    return jnp.zeros_like(labels).at[rows, places].set(labels, mode="drop"), jnp.sum(stays, 1, dtype=np.int32)
 
 
 def _losses(logits: Any, labels: Any, counts: Any, lengths: Any, blank: int, merges: bool) -> Any:
@@ -56,12 +65,12 @@ def _losses(logits: Any, labels: Any, counts: Any, lengths: Any, blank: int, mer
 def _loss(last_is_blank: bool) -> Callable[..., Any]:
     def loss(attrs: Attrs, logits: Any, indices: Any, values: Any, lengths: Any) -> Any:
         """CTCLoss and CTCLossV2: (the loss of each row, the gradient of the logits)."""
-        if attrs["preprocess_collapse_repeated"]:
-            raise Unsupported("it collapses repeated labels")
         logits = traced(logits)
         wide = logits.astype(np.float32)
         time, batch, classes = wide.shape
         labels, counts = _dense(traced(indices), traced(values), batch, min(time, indices.shape[0]))
+        if attrs["preprocess_collapse_repeated"]:
+            labels, counts = _collapsed(labels, counts)
         blank = classes - 1 if last_is_blank else 0
         one = lambda x: _losses(x, labels, counts, lengths, blank, attrs["ctc_merge_repeated"])  # noqa: E731
         result, back = jax.vjp(one, wide)
@@ -76,4 +85,26 @@ def _loss(last_is_blank: bool) -> Callable[..., Any]:
     return loss
 
 
-RULES = {"CTCLoss": Rule(_loss(True)), "CTCLossV2": Rule(_loss(False))}
+def greedy(attrs: Attrs, inputs: Any, lengths: Any) -> Any:
+    """CTCGreedyDecoder: (indices, values and shape of the labels, minus the sum of each row's largest inputs)."""
+    inputs = traced(inputs)
+    time, batch, classes = inputs.shape
+    blank = attrs["blank_index"] + (classes if attrs["blank_index"] < 0 else 0)
+    inside = jnp.arange(time, dtype=np.int32)[:, None] < lengths
+    best = jnp.argmax(inputs, 2).astype(np.int32)
+    before = jnp.pad(best, [(1, 0), (0, 0)], constant_values=-1)[:-1]
+    stays = inside & (best != np.int32(blank))
+    if attrs["merge_repeated"]:
+        stays &= best != before
+    stays, best = stays.T, best.T
+    columns = (jnp.cumsum(stays, 1, dtype=np.int32) - np.int32(1)).reshape(-1)
+    order = jnp.argsort(~stays.reshape(-1), stable=True)
+    count = jnp.sum(stays, dtype=np.int32)
+    rows = np.repeat(np.arange(batch), time)
+    indices = jnp.stack([jnp.asarray(rows), columns.astype(np.int64)], -1)[order]
+    shape = jnp.stack([jnp.int64(batch), jnp.max(jnp.sum(stays, 1, dtype=np.int64), initial=np.int64(0))])
+    total = -jnp.sum(jnp.where(inside, jnp.max(inputs, 2), np.zeros((), inputs.dtype)), 0)
+    return Rows(indices, count), Rows(best.reshape(-1)[order].astype(np.int64), count), shape, total[:, None]
+
+
+RULES = {"CTCLoss": Rule(_loss(True)), "CTCLossV2": Rule(_loss(False)), "CTCGreedyDecoder": Rule(greedy)}

@@ -219,8 +219,6 @@ RULES = {
     "ScatterNdNonAliasingAdd": _tensor_scatter("add"),
     "TensorScatterMax": _tensor_scatter("max"),
     "TensorScatterMin": _tensor_scatter("min"),
-    "UnsortedSegmentSum": _unsorted("Sum"),
-    "UnsortedSegmentProd": _unsorted("Prod"),
-    "UnsortedSegmentMax": _unsorted("Max"),
-    "UnsortedSegmentMin": _unsorted("Min"),
+    **{"UnsortedSegment" + kind: _unsorted(kind) for kind in METHODS},
+    **{"Segment%sV2" % kind: _unsorted(kind) for kind in METHODS},
 }  # fmt: skip

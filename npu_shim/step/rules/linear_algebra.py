@@ -157,6 +157,27 @@ def triangular_solve(attrs: Attrs, matrix: Any, right: Any) -> Any:
     )
 
 
+def _off_diagonal(part: Any, shift: int) -> Any:
+    """A diagonal beside the main one, whose element without a place is 0."""
+    return part.at[..., -1 if shift > 0 else 0].set(np.zeros((), part.dtype))
+
+
+def tridiagonal_solve(attrs: Attrs, diagonals: Any, right: Any) -> Any:
+    """TridiagonalSolve: diagonals [..., 3, size], the upper one first."""
+    upper, main, lower = (traced(diagonals)[..., at, :] for at in range(3))
+    return lax.linalg.tridiagonal_solve(_off_diagonal(lower, -1), main, _off_diagonal(upper, 1), traced(right))
+
+
+def tridiagonal_product(attrs: Attrs, upper: Any, main: Any, lower: Any, right: Any) -> Any:
+    """TridiagonalMatMul: diagonals [..., 1, size]."""
+    upper, main, lower = (jnp.swapaxes(traced(part), -1, -2) for part in (upper, main, lower))
+    zero = jnp.zeros_like(right[..., :1, :])
+    above = jnp.concatenate([right[..., 1:, :], zero], -2)
+    below = jnp.concatenate([zero, right[..., :-1, :]], -2)
+    first, last = np.arange(right.shape[-2])[:, None] == 0, np.arange(right.shape[-2])[:, None] == right.shape[-2] - 1
+    return jnp.where(last, zero, upper * above) + main * right + jnp.where(first, zero, lower * below)
+
+
 def determinant(attrs: Attrs, x: Any) -> Any:
     """MatrixDeterminant."""
     return jnp.linalg.det(traced(x))
@@ -222,6 +243,8 @@ RULES = {
     "MatrixInverse": Rule(inverse),
     "MatrixSolve": Rule(solve),
     "MatrixTriangularSolve": Rule(triangular_solve),
+    "TridiagonalSolve": Rule(tridiagonal_solve),
+    "TridiagonalMatMul": Rule(tridiagonal_product),
     "MatrixDeterminant": Rule(determinant),
     "LogMatrixDeterminant": Rule(log_determinant),
     "Qr": Rule(qr),

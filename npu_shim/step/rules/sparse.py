@@ -175,6 +175,50 @@ def _sorted_segments_gradient(kind: str) -> Callable[..., Any]:
     return spread
 
 
+# -- empty rows --------------------------------------------------------------------------------------------------------
+
+
+def fill_empty_rows(attrs: Attrs, indices: Any, values: Any, shape: Any, default: Any) -> Any:
+    """SparseFillEmptyRows: (indices, values, which rows had none, where each value went)."""
+    is_open = isinstance(indices, Rows)
+    count = indices.count if is_open else np.int32(indices.shape[0])
+    indices, values = (traced(part.array if isinstance(part, Rows) else part) for part in (indices, values))
+    rows, room = ints(shape)[0], indices.shape[0]
+    is_there = jnp.arange(room, dtype=np.int32) < count
+    row = jnp.where(is_there, indices[:, 0].astype(np.int32), np.int32(rows))
+    lengths = jnp.zeros(rows, np.int32).at[row].add(np.int32(1), mode="drop")
+    starts = jnp.cumsum(jnp.maximum(lengths, np.int32(1)), dtype=np.int32) - jnp.maximum(lengths, np.int32(1))
+    order = jnp.argsort(row, stable=True)
+    first = (jnp.cumsum(lengths, dtype=np.int32) - lengths).at[row[order]].get(mode="clip")
+    rank = jnp.arange(room, dtype=np.int32) - first
+    places = jnp.zeros(room, np.int32).at[order].set(starts.at[row[order]].get(mode="clip") + rank)
+    at = jnp.where(is_there, places, np.int32(room + rows))
+    blank = jnp.zeros((rows, indices.shape[1]), indices.dtype).at[:, 0].set(np.arange(rows).astype(indices.dtype))
+    empty = lengths == np.int32(0)
+    at_empty = jnp.where(empty, starts, np.int32(room + rows))
+    out = jnp.zeros((room + rows, indices.shape[1]), indices.dtype).at[at_empty].set(blank, mode="drop")
+    filled = jnp.zeros(room + rows, values.dtype).at[at_empty].set(jnp.asarray(default), mode="drop")
+    out, filled = out.at[at].set(indices, mode="drop"), filled.at[at].set(values, mode="drop")
+    total = count + jnp.sum(empty, dtype=np.int32)
+    went = places.astype(np.int64)
+    return Rows(out, total), Rows(filled, total), empty, Rows(went, count) if is_open else went
+
+
+def fill_empty_rows_gradient(attrs: Attrs, places: Any, g: Any) -> Any:
+    """SparseFillEmptyRowsGrad: (of the values, of the default, to which all others add)."""
+    array = g.array if isinstance(g, Rows) else traced(g)
+    zero = np.zeros((), array.dtype)
+    is_there = _is_there(g) if isinstance(g, Rows) else jnp.ones(array.shape[0], bool)
+    went = jnp.where(_is_there(places), places.array, array.shape[0]) if isinstance(places, Rows) else places
+    of_values = array.at[went].get(mode="fill", fill_value=0)
+    others = jnp.where(is_there, array, zero).at[went].set(zero, mode="drop")
+    return Rows(of_values, places.count) if isinstance(places, Rows) else of_values, jnp.sum(others)
+
+
+def _is_there(rows: Rows) -> Any:
+    return jnp.arange(rows.array.shape[0], dtype=np.int32) < rows.count
+
+
 def reorder(attrs: Attrs, indices: Any, values: Any, shape: Any) -> Any:
     """SparseReorder: row-major."""
     if not indices.shape[0]:
@@ -195,6 +239,8 @@ RULES = {
     "SparseToDense": Rule(to_dense, known=(1,)),
     "SparseReduceSum": Rule(reduce_sum, known=(2, 3)),
     "SparseReorder": Rule(reorder, known=(2,)),
+    "SparseFillEmptyRows": Rule(fill_empty_rows, known=(2,), rows=fill_empty_rows),
+    "SparseFillEmptyRowsGrad": Rule(fill_empty_rows_gradient, rows=fill_empty_rows_gradient),
     "ListDiff": Rule(list_difference, known=(ALL,)),
     "Bucketize": Rule(bucketize),
     **{"SparseSegment" + kind: Rule(_segments(kind), known=(2,)) for kind in WAYS},
