@@ -26,6 +26,7 @@ from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.session import lines
 from npu_shim.session.observers import trace
 from npu_shim.step import counters
+from npu_shim.step.packing import AGAIN
 from npu_shim.xla import refusals, step_function
 from npu_shim.xla.passes import pruning
 from npu_shim.xla.passes.legalize.site import ROWS, VALUE
@@ -129,7 +130,10 @@ class Part:
         """The Manifest, where what stays on the device is neither fed nor fetched."""
         last = sum(not isinstance(fetch, str) for fetch in self.prepared.fetches)
         passed = range(last - len(self.program.passed), last)  # they are the last of what is fetched
-        rows = [replace(t, kind=PASSED) if n in passed else t for n, t in enumerate(described.results)]
+        rows = [
+            replace(t, kind=PASSED, name=t.name.partition(AGAIN)[0]) if n in passed else t
+            for n, t in enumerate(described.results)
+        ]
         arguments = [replace(t, kind=PASSED) if t.name in self.program.taken else t for t in described.arguments]
         return replace(described, arguments=tuple(arguments), results=tuple(rows))
 

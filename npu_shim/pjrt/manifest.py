@@ -24,7 +24,7 @@ FORMAT = 2
 FILE = "manifest.json"
 STATE = "state.npz"
 HOLDS = "npu_shim/bounds_hold"  # a fetch, bool: that a step kept to its bounds; of a loop, that all its steps did
-ROWS = "npu_shim/rows/"  # and a fetch's name: a fetch, int32, how many of its rows there are; the rest is not to be used
+ROWS = "npu_shim/rows/"  # and a fetch's name: a fetch, int32, how many rows of that there are
 PROGRAMS = {"stablehlo": "program.stablehlo", "hlo": "program.hlo.pb"}
 
 

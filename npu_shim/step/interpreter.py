@@ -57,7 +57,7 @@ def function(program: Program) -> Callable[[State, Mapping[str, Any]], tuple[dic
 
 
 def _fetched(scope: Scope, results: Mapping[str, Source]) -> dict[str, Any]:
-    """What is fetched by name; of what has as many rows as data says all that it may have, and behind all others ROWS."""
+    """What is fetched by name; of what has as many rows as data says the most that it may have, and last the number."""
     values = {name: scope.tensor(source) for name, source in results.items() if source[1] != CONTROL}
     counts = {ROWS + name: value.count for name, value in values.items() if isinstance(value, Rows)}
     return {**{name: value.array if isinstance(value, Rows) else value for name, value in values.items()}, **counts}

@@ -19,6 +19,7 @@ from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.tables import dtypes
 
 FORMAT = 1
+AGAIN = "#again"
 LENGTH = struct.Struct("<q")
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 DRAWING = frozenset([  # draw from a counter of their own
@@ -29,18 +30,21 @@ OWN = frozenset(["_Arg", specs.CALL, specs.SEED, "XlaOptimizationBarrier"])  # n
 OWN_CONTAINER = ("", "localhost")  # TensorFlow's own, by both of its names
 
 
-def packed(module: Module, feeds: Mapping[str, str]) -> bytes:
+def packed(module: Module, feeds: Mapping[str, str], again: Iterable[str] = ()) -> bytes:
     """Returns a module as bytes.
 
     Args:
         module: of a step alone, in its precision; its graph's results are what is fetched or run.
         feeds: name of a Placeholder -> the name under which its value is given, in order.
+        again: names of results that are to come once more, last and with AGAIN behind their names.
 
     Raises:
         PlanError: an op is not known to this TensorFlow; the error names its node.
     """
     writer = _Writer(module)
     graph = writer.graph(module.graph)
+    named = {name: place for name, *place in graph["results"]}
+    graph["results"] += [[name + AGAIN, *named[name]] for name in again]
     functions = {}
     while writer.called:  # bodies may call others
         name = min(writer.called)

@@ -376,7 +376,7 @@ OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
 }  # fmt: skip
 
 RULES = {
-    **dict.fromkeys(("Unique", "UniqueV2"), _unique_rule(2)), 
+    **dict.fromkeys(("Unique", "UniqueV2"), _unique_rule(2)),
     **dict.fromkeys(("UniqueWithCounts", "UniqueWithCountsV2"), _unique_rule(3)),
     "Where": Rule(where, rows=where),
     "DynamicPartition": Rule(dynamic_partition), "DynamicStitch": Rule(dynamic_stitch),

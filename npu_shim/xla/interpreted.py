@@ -65,7 +65,8 @@ def of(prepared: step_function.Prepared, shapes: Sequence[Any]) -> Interpreted:
         recomputation = recomputation or rematerialization.recomputed(module, manner.recompute, manner.on_cpu, sizes)
     content = prepared.packed
     if recomputation.chains or attention.taken:
-        content = packing.packed(module, {name: feed.name for name, feed in prepared.feeds.items()})
+        feeds = {name: feed.name for name, feed in prepared.feeds.items()}
+        content = packing.packed(module, feeds, step_function.asked_again(names))
     texts = [node.attrs["spec"].decode() for node in module.graph if node.op == CALL]
     module.release()
     return Interpreted(content, recomputation, attention, {Spec.from_json(text).name: text for text in texts})

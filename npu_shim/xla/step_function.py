@@ -364,7 +364,7 @@ def lowered(
     own = frozenset(node.name for node in graph_def.node)
     before = pruning.without_places(graph_def)
     module = pipeline.module_of(before, pipeline.results_of(map(_name, wanted)))
-    packed, draws = _packed(module, feeds)
+    packed, draws = _packed(module, feeds, wanted)
     graph_def = pipeline.run(pipeline.RESOURCES, module, pipeline.Context(), manner.watching)
     places, written = module.results(), {handle.name for handle in writes.written(module.graph)}
     module.graph.results = {n: module.graph.value(text) for n, text in _results(places, graph_def).items()}
@@ -377,12 +377,19 @@ def lowered(
     )  # fmt: skip
 
 
-def _packed(module, feeds):
+def _packed(module, feeds, wanted):
     """(A step's module as bytes, its random ops that have a state), (b"", ()) where today's way is wanted."""
     if not switch.is_on():
         return b"", ()
     host_reports.eliminate(module)
-    return packing.packed(module, {name: feed.name for name, feed in feeds.items()}), tuple(packing.draws(module))
+    named = {name: feed.name for name, feed in feeds.items()}
+    return packing.packed(module, named, asked_again(map(_name, wanted))), tuple(packing.draws(module))
+
+
+def asked_again(names: Iterable[str]) -> list[str]:
+    """Those of some names that come for the second time."""
+    seen: set[str] = set()
+    return [name for name in names if name in seen or seen.add(name)]
 
 
 def _counters(draws):

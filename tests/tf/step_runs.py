@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.engine.device import programs
 from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.step import counters, interpreter, packing, unpacking
@@ -41,7 +42,8 @@ class Step:
                 self._step = lowered.compile({"xla_backend_optimization_level": 0})
             new, fetched = self._step(self.state, given)
         self.state.update(new)
-        return [np.asarray(fetched[name]) if name in fetched else None for name in self.names]
+        results = programs.results_of(fetched)
+        return [np.asarray(results[name]) if name in results else None for name in self.names]
 
 
 def compared(fetches, feeds=None, known=None, tolerance=1e-6, runs=1):

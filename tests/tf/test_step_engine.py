@@ -104,6 +104,31 @@ def test_one_counter_for_each_random_op_in_session_and_steps(monkeypatch, caplog
     assert "converted by TensorFlow" not in caplog.text
 
 
+def test_what_is_fetched_has_the_rows_that_data_say(monkeypatch, caplog):
+    """Of a step of the engine and of a compiled one."""
+    monkeypatch.setenv("NPU_SHIM_STEP", "jax")
+    x = tf.placeholder(tf.float32, [None, 3], "x")
+    w = tf.get_variable("w", initializer=np.eye(3, dtype=np.float32))
+    rows = tf.boolean_mask(tf.matmul(x, w), tf.reduce_sum(x, 1) > 0)
+    with tf.control_dependencies([rows]):
+        counter = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.square(rows - 1)))
+    fetches = [rows, tf.unique(tf.cast(rows[:, 0], tf.int32))[0], counter, train]
+    data = [np.random.RandomState(seed).randn(6, 3) for seed in range(3)]
+    seen = {}
+    for kind in ("session", "pjrt"):
+        with sessions.opened(kind) as session, caplog.at_level(logging.INFO, "npu_shim"):
+            seen[kind] = [session.run(fetches, {x: batch})[:3] for batch in data]
+            step = npu_shim.compile_step(session, fetches[:2], [x], engine="pjrt") if kind == "pjrt" else None
+            seen["compiled"] = [step({x: batch}) for batch in data] if step else []
+            seen["after"] = [session.run(fetches[:2], {x: batch}) for batch in data]
+    for one, other in zip((*seen["pjrt"], *seen["compiled"]), (*seen["session"], *seen["after"])):
+        for got, wanted in zip(one, other):
+            np.testing.assert_allclose(got, wanted, 1e-5, 1e-6)
+    assert programs_of(session) == 1
+    assert "converted by TensorFlow" not in caplog.text
+
+
 @sessions.unless_in_worker
 def test_compile_step_on_every_tensorflow(monkeypatch, tmp_path):
     """Its losses beside a session's, and its state in a checkpoint that a plain session restores."""

@@ -34,7 +34,8 @@ def _selected(boxes: Any, scores: Any, room: int, most_overlap: Any, least_score
         best = jnp.argmax(jnp.where(is_left, scores, taken)).astype(np.int32)
         found = jnp.any(is_left)
         numbers = numbers.at[at].set(jnp.where(found, best, np.int32(0)))
-        stays = is_left & ~(_overlaps(boxes, best) > most_overlap) & (jnp.arange(scores.shape[0], dtype=np.int32) != best)
+        others = jnp.arange(scores.shape[0], dtype=np.int32) != best
+        stays = is_left & others & ~(_overlaps(boxes, best) > most_overlap)
         return numbers, count + found.astype(np.int32), jnp.where(found, stays, is_left)
 
     start = jnp.zeros(room, np.int32), jnp.int32(0), is_candidate
