@@ -94,13 +94,23 @@ class Part:
             PlanError or ConfigError: XLA cannot compile the step; `refusals.NotConstant` or `traced.Refused` if it must
                 know a value.
         """
-        if self.prepared.packed:
-            try:
-                return self._interpreted(shapes, constants, device)
-            except traced.Refused as reason:
-                if self._unknown(reason) or not engine.is_converted(tf.__version__):
-                    raise
-                lines.once("engine: a step is converted by TensorFlow: %s" % reason.why)
+        if not self.prepared.packed:
+            return self._converted(shapes, constants, device, cache)
+        try:
+            return self._interpreted(shapes, constants, device)
+        except traced.Refused as reason:
+            if not engine.is_converted(tf.__version__):
+                raise
+            lines.once("engine: a step is converted by TensorFlow: %s" % reason.why)
+            try:  # of a value that must be known the converter asks for less than the feeds that it is computed of
+                return self._converted(shapes, constants, device, cache)
+            except refusals.NotConstant:
+                raise
+            except Exception as error:
+                raise (reason if self._unknown(reason) else error) from error
+
+    def _converted(self, shapes, constants, device, cache):
+        """The same of what TensorFlow converts."""
         prepared = self.prepared.on(device.platform)
         if constants:
             prepared = fixed(prepared, constants)
@@ -170,8 +180,9 @@ class Step:
 
     @property
     def updated(self):
-        """Names of the variables that the programs write."""
-        return sorted({variable.name for part in self.parts for variable in part.prepared.state if variable.updated})
+        """Names of the session's variables that the programs write."""
+        written = {variable.name for part in self.parts for variable in part.prepared.state if variable.updated}
+        return sorted(written - self.draws.keys())
 
     @property
     def shapes(self):

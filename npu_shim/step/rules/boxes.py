@@ -32,11 +32,11 @@ def _selected(boxes: Any, scores: Any, room: int, most_overlap: Any, least_score
     def select(at: Any, state: Any) -> Any:
         numbers, count, is_left = state
         best = jnp.argmax(jnp.where(is_left, scores, taken)).astype(np.int32)
-        found = jnp.any(is_left)
-        numbers = numbers.at[at].set(jnp.where(found, best, np.int32(0)))
+        is_more = jnp.any(is_left)
+        numbers = numbers.at[at].set(jnp.where(is_more, best, np.int32(0)))
         others = jnp.arange(scores.shape[0], dtype=np.int32) != best
         stays = is_left & others & ~(_overlaps(boxes, best) > most_overlap)
-        return numbers, count + found.astype(np.int32), jnp.where(found, stays, is_left)
+        return numbers, count + is_more.astype(np.int32), jnp.where(is_more, stays, is_left)
 
     start = jnp.zeros(room, np.int32), jnp.int32(0), is_candidate
     numbers, count, _ = lax.fori_loop(np.int32(0), np.int32(room), select, start)
@@ -44,7 +44,7 @@ def _selected(boxes: Any, scores: Any, room: int, most_overlap: Any, least_score
 
 
 def _room(boxes: Any, most: Any) -> int:
-    return max(0, min(whole(most), boxes.shape[0]))
+    return max(0, min(whole(most), len(boxes)))
 
 
 def select(attrs: Attrs, boxes: Any, scores: Any, most: Any, overlap: Any = None, score: Any = None) -> Any:

@@ -75,7 +75,7 @@ def _limits(attrs: Attrs, x: Any, least: Any, most: Any) -> tuple[Any, Any]:
         others = tuple(at for at in range(x.ndim) if axis < 0 or at != axis)
         least, most = jnp.min(x, others), jnp.max(x, others)
     if axis < 0:
-        return (jnp.asarray(part, x.dtype).reshape(()) for part in (least, most))
+        return jnp.asarray(least, x.dtype).reshape(()), jnp.asarray(most, x.dtype).reshape(())
     return _along(least, x, axis), _along(most, x, axis)
 
 
