@@ -11,20 +11,19 @@ import logging
 import threading
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import cluster
 from npu_shim.engine.device import programs
 from npu_shim.engine.device.worker import memory, remote, starting
-from npu_shim.engine.runtime import loops, requests
+from npu_shim.engine.meetings import Together
+from npu_shim.engine.runtime import loops, requests, together
 from npu_shim.engine.runtime.access import UNKNOWN
 from npu_shim.engine.runtime.draws import Draws
 from npu_shim.engine.runtime.loading import Programs
 from npu_shim.engine.runtime.residency import Residency
-from npu_shim.engine.runtime.runs import Runs
+from npu_shim.engine.runtime.runs import Run, Runs
 from npu_shim.engine.runtime.values import SessionValues
 from npu_shim.options import devices, words
 from npu_shim.options import engine as options_of_engine
@@ -37,8 +36,6 @@ from npu_shim.xla import recent
 
 LOG = logging.getLogger("npu_shim")
 ENGINE = "_npu_shim_engine"  # attribute of a session: its Engine
-# fields of RunOptions for the session's parts of a step; one with others is the session's as a whole
-OF_PARTS = ("inter_op_thread_pool", "report_tensor_allocations_upon_oom", "experimental")
 
 
 def attach(session):
@@ -58,25 +55,6 @@ def attach(session):
     interceptors.at_close(session, engine.close)
 
 
-class _Run(NamedTuple):
-    """One run of the session that holds training steps.
-
-    Attributes:
-        known: its `runs.Known`.
-        step: its `step.Step`; another thread may refuse it meanwhile.
-        request: its `requests.Request`.
-        once: runs the session, as `interceptors.watch` says.
-        options, metadata: tf.RunOptions and tf.RunMetadata or None.
-    """
-
-    known: Any
-    step: Any
-    request: Any
-    once: Any
-    options: Any
-    metadata: Any
-
-
 class Engine:
     """Watches one session. Its device is opened at the first training step.
 
@@ -84,19 +62,23 @@ class Engine:
         runs: the `runs.Runs` that it has seen.
         residency: where the variables' newest values are.
         device: the device that runs the programs, None before the first step.
+        shares: whether that shall run programs together with those of other ranks.
+        off: why no more runs are taken, "" while they are.
     """
 
     def __init__(self, session):
-        self._session, self._options = session, session_options.of_session(session)
+        self.session, self.options = session, session_options.of_session(session)
         self.device = None
-        self._off = ""  # why no more runs are taken
+        self.off = ""  # why no more runs are taken
+        self.shares = together.is_wanted(session, devices.of(self.options.values))
+        self._together = Together(self)
         self._in_parts = threading.Lock()  # held for a step of several programs, which leave tensors on the device
         self._values = SessionValues(session)
         self.residency = Residency(self._values)
         self._draws = Draws(session, self.residency.lock)
-        values = self._options.values
-        self._programs = Programs(session, program_cache.folder(values.get(program_cache.KEY)), recent.bound_of(values))
-        self.runs = Runs(session, self._options, self._admit, self.release)
+        values = self.options.values
+        self.programs = Programs(session, program_cache.folder(values.get(program_cache.KEY)), recent.bound_of(values))
+        self.runs = Runs(session, self.options, self._admit, self.release)
 
     def __call__(self, session, once, fetches, feed_dict, options, run_metadata):
         """Watches a run, see `interceptors.watch`."""
@@ -113,38 +95,48 @@ class Engine:
 
     def release(self):
         """Copies all values that are newer on the device to the session."""
-        self._guarded(self.residency.release)
+        self.guarded(self.residency.release)
 
     def leave_to_session(self, what):
         """Leaves all to the session from now on, since nothing watches `what`: when does it end?"""
-        if not self._off:
-            self._off = "a run is not watched"
+        if not self.off:
+            self.off = "a run is not watched"
             LOG.info("npu_shim: engine: after %s, the session runs everything", what)
         self.release()
-        self._guarded(self._draws.release)
+        self.guarded(self._draws.release)
 
     def close(self):
         """Closes the device when the session closes."""
-        self._off = self._off or "the session is closed"
+        self.off = self.off or "the session is closed"
         if self.device is not None:
             self.residency.drop()
             self._draws.drop()
             self.device.close()
 
     def _run(self, once, arguments, operations=(), count=1):
+        fetches, feed_dict, options, _ = arguments
+        meeting = self._together.meeting_of(fetches, feed_dict)
+        if meeting is not None and count > 1:  # ranks meet in each step
+            for _ in range(count - 1):
+                self._run(once, (operations, feed_dict, requests.for_parts(options), None))
+            return self._run(once, arguments)
+        done = None if meeting is None else self._together.run(meeting, once, arguments)
+        return self._run_apart(once, arguments, operations, count) if done is None else done.result
+
+    def _run_apart(self, once, arguments, operations=(), count=1):
         fetches, feed_dict, options, metadata = arguments
-        request = None if self._off or self._session._closed else requests.of(self._session.graph, fetches, feed_dict)
+        request = None if self.off or self.session._closed else requests.of(self.session.graph, fetches, feed_dict)
         known = None if request is None else self.runs.of(request)
         repeated = frozenset(operation.name for operation in operations)
-        step = None if known is None or _is_for_session(options) else known.step
+        step = None if known is None or requests.is_for_session(options) else known.step
         if count > 1 and not (step is not None and self.runs.are_a_loop(known, step, request, repeated)):
             for _ in range(count - 1):
-                self._run(once, (operations, feed_dict, _for_parts(options), None))
+                self._run(once, (operations, feed_dict, requests.for_parts(options), None))
             return self._run(once, arguments)
         if step is None:
             access, nodes = (UNKNOWN, ()) if known is None else (known.access, request.nodes)
             return self._in_session(access, once, nodes, *arguments)
-        run = _Run(known, step, request, once, options, metadata)
+        run = Run(known, step, request, once, options, metadata)
         return self._run_parts(run, arguments) if len(step.parts) > 1 else self._run_steps(run, operations, count)
 
     def _in_session(self, access, once, nodes, *arguments):
@@ -155,21 +147,21 @@ class Engine:
     def _counted(self, once, nodes, fetches, feed_dict, *others):
         """Runs the session, whose random ops go on behind the steps on the device."""
         drawn = self._draws.of_run(nodes, feed_dict)
-        self._guarded(self._draws.catch_up, drawn)
+        self.guarded(self._draws.catch_up, drawn)
         return self._draws.counted(drawn, once, fetches, feed_dict, *others)
 
     @contextlib.contextmanager
     def _session_run(self, access):
         """Scope of a run of the session, which has the newest values of what it touches."""
         with contextlib.ExitStack() as scope:
-            self._guarded(scope.enter_context, self.residency.session_run(access))
+            self.guarded(scope.enter_context, self.residency.session_run(access))
             yield
 
-    def _last_in_session(self, run, given, number=0):
+    def last_in_session(self, run, given, number=0):
         """Runs the rest of a step in the session, and returns what the run returns."""
         tensors, targets = run.request.tensors, run.request.targets
         values = {**given, **self._rest_in_session(run, given, tensors, targets, run.metadata, number)}
-        return run.request.handler.build_results(self._session, [values[name] for name in tensors])
+        return run.request.handler.build_results(self.session, [values[name] for name in tensors])
 
     def _rest_in_session(self, run, given, tensors, targets, metadata=None, number=0):
         """Runs what is left of a step from program `number` on in the session; returns dict of tensor to value."""
@@ -180,12 +172,12 @@ class Engine:
 
     def _admit(self, step):
         """Opens the device for a Step and finds its variables; see `Runs`."""
-        if not self._open_device():
-            return self._off
+        if not self.open_device_once():
+            return self.off
         self._values.know(step.handles, step.shapes)
         return ""
 
-    def _open_device(self):
+    def open_device_once(self):
         """Opens the device, once; returns whether there is one.
 
         Raises:
@@ -194,13 +186,14 @@ class Engine:
         if self.device is not None:
             return True
         try:
-            self.device = open_device(self._options.values)
-            self.residency.device = self._programs.device = self._draws.device = self.device
+            shared = together.worker(self.options.values) if self.shares else None
+            self.device = shared or open_device(self.options.values)
+            self.residency.device = self.programs.device = self._draws.device = self.device
         except (ImportError, ConfigError, starting.Gone) as reason:
-            if options_of_engine.is_demanded(self._options.values):
+            if options_of_engine.is_demanded(self.options.values):
                 text = "npu_shim: engine 'pjrt' is not available: %s" % reason
                 raise tf.errors.InvalidArgumentError(None, None, text) from reason
-            self._off = str(reason)
+            self.off = str(reason)
             return False
         return True
 
@@ -209,14 +202,14 @@ class Engine:
         done = 0
         for group in self._groups(run, count):
             done += len(group)
-            fetched = self._run_group(run, group, done == count)
+            fetched = self.run_group(run, group, done == count)
             if fetched is None:  # the feeding parts are not run again
                 *first, last = group
                 for given in first if done == count else group:
                     self._rest_in_session(run, given, (), [operation.name for operation in operations])
                 if done == count:
-                    return self._last_in_session(run, last)
-        return self._results(run, {**group[-1], **fetched})
+                    return self.last_in_session(run, last)
+        return self.results(run, {**group[-1], **fetched})
 
     def _run_parts(self, run, arguments):
         """Runs a step of several programs, each with the session's part behind it.
@@ -227,25 +220,25 @@ class Engine:
         if not self._in_parts.acquire(blocking=False):
             return self._in_session(run.known.access, run.once, run.request.nodes, *arguments)
         try:
-            given = {**run.request.feeds, **self._host_run(run, run.step.feed, {})}
+            given = {**run.request.feeds, **self.host_run(run, run.step.feed, {})}
             values = dict(given)
             for number, part in enumerate(run.step.parts):
-                fetched = self._run_group(run, [values], True, number)
+                fetched = self.run_group(run, [values], True, number)
                 if fetched is None:  # what ran in the session is not run again
-                    return self._last_in_session(run, given, number)
+                    return self.last_in_session(run, given, number)
                 values.update(fetched)
                 if part is not run.step.parts[-1]:
-                    hosts = self._host_run(run, part.then, values)
+                    hosts = self.host_run(run, part.then, values)
                     values.update(hosts)
                     given.update(hosts)
         finally:
             self._in_parts.release()
-        return self._results(run, values)
+        return self.results(run, values)
 
-    def _results(self, run, values):
+    def results(self, run, values):
         """What a run returns, given the values so far."""
-        values = {**values, **self._host_run(run, run.step.parts[-1].then, values)}
-        return run.request.handler.build_results(self._session, [values[name] for name in run.request.tensors])
+        values = {**values, **self.host_run(run, run.step.parts[-1].then, values)}
+        return run.request.handler.build_results(self.session, [values[name] for name in run.request.tensors])
 
     def _groups(self, run, count):
         """Runs the feeding parts of `count` steps; yields lists of what they give to steps that one program runs.
@@ -256,9 +249,9 @@ class Engine:
         for _ in range(count):
             before = key
             try:
-                given = {**run.request.feeds, **self._host_run(run, run.step.feed, {})}
+                given = {**run.request.feeds, **self.host_run(run, run.step.feed, {})}
                 if count > 1:
-                    key = self._programs.constants_and_key(run.known.step or run.step, given)[1]
+                    key = self.programs.constants_and_key(run.known.step or run.step, given)[1]
             except BaseException as error:
                 ended = error
                 break
@@ -276,10 +269,10 @@ class Engine:
         """A group, or its steps one by one where its program turns out to need more constants."""
         before = run.known.step
         if len(group) > 1:
-            self._loaded(run, group)
+            self.loaded(run, group)
         return [group] if run.known.step is before else [[given] for given in group]
 
-    def _host_run(self, run, part, values):
+    def host_run(self, run, part, values):
         """Runs a part of a step in the session, given the values so far; returns dict of tensor name to value."""
         if part.is_empty:
             return {}
@@ -287,29 +280,29 @@ class Engine:
         fetches = [list(part.fetches), list(part.targets)]
         feeds = {**run.request.feeds, **_of(values, part.feeds), **again}
         with self._session_run(part.access):
-            once = functools.partial(interceptors.plain_run, self._session)
+            once = functools.partial(interceptors.plain_run, self.session)
             nodes = [*map(source_of, part.fetches), *part.targets]
             return dict(zip(part.fetches, self._counted(once, nodes, fetches, feeds, run.options)[0]))
 
-    def _run_group(self, run, group, is_last, part=0):
+    def run_group(self, run, group, is_last, part=0):
         """Runs a program of steps; returns dict of fetch to value, None if the session must run them."""
-        if part == 0 and not _are_true(run.step.cut.conditions.values(), group):
+        if part == 0 and not all(map(run.step.asserts_hold, group)):
             return None  # the session stops with the assertion's error, behind what does not wait for it
-        number = self._loaded(run, group, part)
+        number = self.loaded(run, group, part)
         written = run.step.updated if part == len(run.step.parts) - 1 else ()
         if number is None or not self.residency.wait_for_session(run.step.handles, written):
             return None
         with self.residency.lock:
-            if self._off or run.known.step is None:  # meanwhile
+            if self.off or run.known.step is None:  # meanwhile
                 return None
             return self._on_device(run, number, group, is_last, part, written)
 
-    def _loaded(self, run, group, part=0):
+    def loaded(self, run, group, part=0):
         """Returns the number of the program for these steps; None if the session must run them."""
-        if self._off:
+        if self.off:
             return None
         try:
-            return self._programs.loaded(run.known, run.request, group, part)
+            return self.programs.loaded(run.known, run.request, group, part)
         except starting.Gone as error:  # no step is lost
             LOG.warning("%s", self._recover(error, "compiling a step").message)
             return None
@@ -318,12 +311,9 @@ class Engine:
         """Runs steps; returns dict of fetch to value (empty but for the last), None if the session must run them."""
         steps, ran = [_of(given, run.step.parts[part].feeds) for given in group], False
         try:
-            number = self._programs.current(number)
-            most = self._programs.most[number]
-            for name, value in run.step.own.items():  # first: these are never newer than a value of the session
-                self.residency.own(name, value)
-            self._draws.to_device(run.step.draws)
-            if not self.residency.to_device(run.step.handles, written):
+            number = self.programs.current(number)
+            most = self.programs.most[number]
+            if not self.bring(run, written):
                 return None
             for first in range(0, len(steps), most):
                 fetched = self.device.run(number, *steps[first : first + most])
@@ -331,7 +321,7 @@ class Engine:
                 programs.require_bounds(fetched)
             ledger.note(ledger.TAKEN)
             results = programs.results_of(fetched) if is_last else {}
-            return {**self._programs.left[number], **results}
+            return {**self.programs.left[number], **results}
         except tf.errors.FailedPreconditionError:  # a variable has no value: the session says so
             return None
         except programs.PassedBound as error:
@@ -342,7 +332,14 @@ class Engine:
             run.known.refuse(error, isinstance(error, memory.NoRoom))
             return None
 
-    def _guarded(self, function, *arguments):
+    def bring(self, run, written):
+        """Brings a step's variables to the device; returns whether they are there."""
+        for name, value in run.step.own.items():  # first: these are never newer than a value of the session
+            self.residency.own(name, value)
+        self._draws.to_device(run.step.draws)
+        return self.residency.to_device(run.step.handles, written)
+
+    def guarded(self, function, *arguments):
         """Calls a function that copies values from the device; a step that failed behind its run fails here."""
         try:
             return function(*arguments)
@@ -351,7 +348,7 @@ class Engine:
 
     def _recover(self, error, what):
         """Gives the session the newest state that is left, and makes it run without the engine; returns an error."""
-        self._off = "%s failed" % what
+        self.off = "%s failed" % what
         with self.residency.lock:
             try:
                 behind = self.device.recover()
@@ -386,28 +383,3 @@ def open_device(values=MappingProxyType({})):
 
 def _of(values, names):
     return {name: values[name] for name in names}
-
-
-def _are_true(conditions, group):
-    """Whether assertions hold in all steps of a group, lists of what is known before them."""
-    return all(np.all(given[condition]) for given in group for condition in conditions)
-
-
-def _for_parts(options):
-    """The RunOptions of the session's parts of a step."""
-    copy = tf.RunOptions()
-    if isinstance(options, tf.RunOptions):
-        for field, value in options.ListFields():
-            if field.name in OF_PARTS and field.message_type is None:
-                setattr(copy, field.name, value)
-            elif field.name in OF_PARTS:
-                getattr(copy, field.name).CopyFrom(value)
-    return copy
-
-
-def _is_for_session(options):
-    """Whether RunOptions ask for what steps on the device do not have: a time limit, a trace, partition graphs."""
-    if not isinstance(options, tf.RunOptions):
-        return options is not None
-    others = [(field, value) for field, value in options.ListFields() if field.name not in OF_PARTS]
-    return any(field.message_type is None or value.ByteSize() for field, value in others)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Dict, FrozenSet, Mapping, Tuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import pipeline
@@ -29,7 +30,7 @@ from npu_shim.step import counters
 from npu_shim.step.packing import AGAIN
 from npu_shim.xla import refusals, step_function
 from npu_shim.xla.passes import pruning
-from npu_shim.xla.passes.legalize.site import ROWS, VALUE
+from npu_shim.xla.passes.legalize.site import ROWS, VALUE, NotConstant
 from npu_shim.xla.passes.resources import random_ops, writers
 from npu_shim.xla.passes.shapes.compile_time import SHAPES
 
@@ -69,12 +70,14 @@ class Part:
         prepared: the program without shapes, a `step_function.Prepared`.
         then: the session's part.
         constants: Constants, whose tensors the session computes first.
+        meeting: the `cluster.Meeting` of ranks that run it together, None for a program of this process alone.
     """
 
     program: Any
     prepared: Any
     then: HostRun
     constants: Tuple[Constant, ...] = ()
+    meeting: Any = None
 
     @property
     def feeds(self):
@@ -99,12 +102,12 @@ class Part:
         try:
             return self._interpreted(shapes, constants, device)
         except traced.Refused as reason:
-            if not engine.is_converted(tf.__version__):
+            if self.meeting or not engine.is_converted(tf.__version__):
                 raise
             lines.once("engine: a step is converted by TensorFlow: %s" % reason.why)
             try:  # of a value that must be known the converter asks for less than the feeds that it is computed of
                 return self._converted(shapes, constants, device, cache)
-            except refusals.NotConstant:
+            except NotConstant:
                 raise
             except Exception as error:
                 raise (reason if self._unknown(reason) else error) from error
@@ -122,7 +125,7 @@ class Part:
     def _interpreted(self, shapes, constants, device):
         """The same of the graph itself, which the device interprets."""
         known = {constant.tensor: value for constant, value in constants.items() if constant.tensor in self.feeds}
-        described, step = traced.of(self.prepared, shapes, known, device)
+        described, step = traced.of(self.prepared, shapes, known, device, self.meeting)
         counted = {tensor.name for tensor in described.results}
         open_ones = [name for name in self.program.passed if counters.ROWS + name in counted]
         if open_ones:
@@ -210,6 +213,10 @@ class Step:
         done = {name for part in self.parts[:number] for name in part.program.hosts}
         return any(self.cut.places.get(name) is not Place.FEED and name not in done for name in self.blocking)
 
+    def asserts_hold(self, given):
+        """Whether what is asserted of results, and known before the first program, is true."""
+        return all(np.all(given[condition]) for condition in self.cut.conditions.values())
+
     def knowing(self, missing, number):
         """Returns the step with more constants, None if the session cannot compute one from the step's inputs.
 
@@ -289,7 +296,7 @@ class Step:
                 yield from (Constant(op.outputs[0].name, missing.node, VALUE) for op in leaving if op.type == "Exit")
 
 
-def make(source, request, nodes, taken, options, steps=()):
+def make(source, request, nodes, taken, options, steps=(), meeting=None):
     """Returns the Step of a run.
 
     Args:
@@ -299,6 +306,7 @@ def make(source, request, nodes, taken, options, steps=()):
         taken: name of a node -> (variables that it takes, variables that it writes).
         options: the `session_options.SessionOptions` of the session.
         steps: earlier Steps with the same feeds, whose programs may serve.
+        meeting: the `cluster.Meeting` of ranks that run it together, None where this process runs it alone.
 
     Raises:
         PlanError or ConfigError: why it is not taken.
@@ -308,6 +316,8 @@ def make(source, request, nodes, taken, options, steps=()):
     cut = cutting.plan(nodes, fetches, request.targets)
     if cut.refusal:
         raise PlanError(cut.refusal)
+    if meeting is not None and len(cut.programs) > 1:
+        raise PlanError("the session must run a part in the middle of it")
     _require_shared(source.graph, cut)
     wanted = [_outputs(source, request, cut, fetches, number) for number in range(len(cut.programs))]
     names = [value if isinstance(value, str) else value.name for outputs in wanted for value in outputs]
@@ -316,7 +326,7 @@ def make(source, request, nodes, taken, options, steps=()):
     )
     compiled = earlier.parts if earlier else _programs(source, request, cut, wanted, names, user, options)
     parts = tuple(
-        replace(part, then=_host_run(
+        replace(part, meeting=meeting, then=_host_run(
             [name for name in fetches if source_of(name) in program.hosts or _is_read(cut, program, name)]
             + _given(cut, program), _runnable(source.graph, program.effects), program.needs, taken, nodes,
             program.again,

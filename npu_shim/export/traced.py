@@ -29,7 +29,9 @@ class Refused(PlanError):
         super().__init__(text)
 
 
-def of(prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any) -> tuple[Manifest, Interpreted]:
+def of(
+    prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any, meeting: Any = None
+) -> tuple[Manifest, Interpreted]:
     """Has a device lower a step; returns its Manifest and the step, whose content `device.load` takes.
 
     Args:
@@ -37,6 +39,7 @@ def of(prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any) -> tup
         shapes: of the feeds, in their order.
         known: name of a feed -> np.ndarray, for feeds whose values are part of the program.
         device: of the engine.
+        meeting: the ranks that run it together, with `ranks` and `groups` as of `cluster.Meeting`; None for none.
 
     Raises:
         Refused: the interpreter does not take it.
@@ -48,10 +51,12 @@ def of(prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any) -> tup
     roles = export.state_roles(sizes)
     state = [Tensor("state", variable.name, sizes[variable.name], variable.variable.dtype.name, roles[variable.name])
              for variable in prepared.state]  # fmt: skip
-    asked = {
+    asked: dict[str, Any] = {
         "feeds": list(map(_described, feeds)), "state": list(map(_described, state)), "products": products,
         "known": {name: [value.tolist()] for name, value in known.items()},
     }  # fmt: skip
+    if meeting is not None:
+        asked["ranks"] = [len(meeting.ranks), {str(key): list(numbers) for key, numbers in meeting.groups.items()}]
     step = interpreted.of(prepared.on(device.platform), shapes)
     answer = device.lower(step.content, asked)
     if answer["refusal"]:
@@ -65,6 +70,7 @@ def of(prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any) -> tup
         plan=dict(
             export.plan_counts(prepared.plan), recompute=step.recomputation.counts(), attention=step.attention.counts()
         ),
+        ranks=() if meeting is None else tuple(meeting.ranks),
         versions={"npu_shim": __version__, "tensorflow": tf.__version__, "python": platform.python_version()},
         attention=dict(step.specs),
     )

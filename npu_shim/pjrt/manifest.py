@@ -79,6 +79,7 @@ class Manifest:
             card that has a kernel for it runs that.
         slices: name of a partitioned variable's part to (the variable's name, the part's place in it), as TensorFlow's
             checkpoints have them.
+        ranks: of a program that several ranks run together: the numbers of their processes, in order; else ().
     """
 
     arguments: tuple[Tensor, ...]
@@ -92,6 +93,7 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
     slices: dict[str, Any] = field(default_factory=dict)
     attention: dict[str, str] = field(default_factory=dict)
+    ranks: tuple[int, ...] = ()
 
     @property
     def feeds(self) -> tuple[Tensor, ...]:
@@ -191,7 +193,7 @@ def decoded(values: Mapping[str, Any]) -> Manifest:
         part: tuple(Tensor(**dict(value, shape=tuple(value["shape"]))) for value in values[part])
         for part in ("arguments", "results")
     }
-    return Manifest(**{**values, **tensors})
+    return Manifest(**{**values, **tensors, "ranks": tuple(values.get("ranks", ()))})
 
 
 def program(folder: str, manifest: Manifest) -> bytes:

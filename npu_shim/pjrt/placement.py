@@ -113,7 +113,7 @@ def of(jax: Any, count: int | str, shard_state: str = "off") -> Placement:
     Raises:
         ConfigError: there are fewer.
     """
-    seen = jax.devices()
+    seen = jax.local_devices()  # of several processes, each has its own
     if count == ALL:
         return Placement(tuple(seen), shard_state)
     if len(seen) < int(count):

@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from npu_shim.pjrt import arrays, jax_compat, manifest, products, program_cache
+from npu_shim.pjrt import arrays, jax_compat, manifest, products, program_cache, ranks
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import HOLDS, Manifest, Tensor
 from npu_shim.pjrt.placement import Placement
@@ -61,6 +61,7 @@ class Program:
         is_old: whether what was compiled last was loaded from the folder for compiled programs.
         trouble: why that folder did not serve, "" if it did.
         attention: name of a function that computes attention to "kernel", or why it has none; of what was compiled.
+        ranks: the `ranks.Ranks` that run it together, None for a program of this process alone.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Program:
         self.manifest = described
         self.device = placement.devices[0]
         self._placement = placement
+        self.ranks = ranks.of(jax, described.ranks) if described.ranks else None
         self._jax = jax
         self._artifact = artifact
         self._compiled: dict[int | None, Any] = {}
@@ -150,6 +152,8 @@ class Program:
     def _lowered(self, whole: Callable[..., Any], *arguments: Any) -> Any:
         donated = {t.name: self._aval(t) for t in self.manifest.state if t.name in self.manifest.donated}
         kept = {t.name: self._aval(t) for t in self.manifest.kept}
+        if self.ranks is not None:
+            return self._lowered_for_ranks(self.ranks, whole, donated, kept, *arguments)
         given: dict[str, Any] = {"donate_argnums": 0} if self._donate else {}
         if len(self._placement.devices) > 1:  # the new state is where the next step finds it
             given["out_shardings"] = self._new_state(), None
@@ -157,6 +161,14 @@ class Program:
         stored = program_cache.compiled(self._jax, lowered, self._placement.devices, self._cache)
         executable, self.is_old, self.trouble = stored
         return executable
+
+    def _lowered_for_ranks(self, of: ranks.Ranks, whole: Callable[..., Any], *given: Any) -> Any:
+        described = self._jax.tree.map(of.described, given)
+        donated: dict[str, Any] = {"donate_argnums": 0} if self._donate else {}
+        # each process finds its own kernels: one that compiles alone, for a batch of its own, would wait for the others
+        options = {} if self.device.platform == "cpu" else {"xla_gpu_shard_autotuning": False}
+        step = of.around(whole, given)
+        return self._jax.jit(step, **donated).lower(*described).compile(compiler_options=options)
 
     def _function(self) -> Callable[..., Any]:
         signature = self.manifest.arguments, self.manifest.results

@@ -10,7 +10,7 @@ body and each loop is a Scope of its own, of one Run.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 import jax
 import numpy as np
@@ -33,17 +33,37 @@ from npu_shim.step.values import DEAD, HANDLES, Dims, Handle, Reference, Rows, i
 State = Mapping[str, Any]
 
 
-def function(program: Program) -> Callable[[State, Mapping[str, Any]], tuple[dict[str, Any], dict[str, Any]]]:
+class Ranks(NamedTuple):
+    """The ranks that run a program together.
+
+    Attributes:
+        size: how many.
+        groups: key of a group, as TensorFlow numbers it -> the numbers of its ranks among these, in TensorFlow's order.
+        assumed: what the program takes for granted of the others, in words; filled while it is interpreted.
+    """
+
+    size: int
+    groups: Mapping[int, Sequence[int]]
+    assumed: list[str]
+
+
+ALONE = Ranks(1, {}, [])
+
+
+def function(
+    program: Program, ranks: Ranks = ALONE
+) -> Callable[[State, Mapping[str, Any]], tuple[dict[str, Any], dict[str, Any]]]:
     """Returns a program as a function of (state, feeds) that gives (new state, fetches); all are dicts by name.
 
     The new state has the variables that the step writes to. Call it within `traced_as_tensorflow`.
 
     Args:
         program: a Program.
+        ranks: those that run it together.
     """
 
     def step(given_state: State, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        run = Run(program, given_state)
+        run = Run(program, given_state, ranks)
         given = {name: feeds[fed] for name, fed in program.feeds.items() if name in program.graph.nodes}
         scope = Scope(run, run.schedule_of(program.graph), given)
         draws.opened(run)
@@ -80,10 +100,11 @@ class Run:
         facts: key -> what is known of a Stack or array without being traced, see `containers`.
         draws: (function or "", node) -> the number of a random op that has a state.
         counters: key of that state.
+        ranks: the Ranks that run it together.
     """
 
-    def __init__(self, program: Program, given: State) -> None:
-        self.program, self.before = program, dict(given)
+    def __init__(self, program: Program, given: State, ranks: Ranks = ALONE) -> None:
+        self.program, self.before, self.ranks = program, dict(given), ranks
         self.cells: dict[str, Any] = {**given, rooms.KEY: rooms.HOLDS}
         self.facts: dict[str, Any] = {}
         self.draws = {(graph, node): at for at, (graph, node, *_) in enumerate(program.draws)}
@@ -127,7 +148,6 @@ class Scope:
         guards: name of a node, or (name, output) of a Switch -> `guards.Guard` under which it lives.
         predicates: the traced predicates that guards name.
         decided: those of them whose sides it is on.
-        bounds: name of a node -> what its count is at most, see `control_flow.counted`.
         around: the guard of the call that it is.
         settles: whether it asks `guards` before each node.
         most: how often the loop around it runs at most, None outside of loops or where that is not known.
@@ -147,7 +167,6 @@ class Scope:
         self.guards: dict[Any, guards.Guard] = {}
         self.predicates: dict[Source, Any] = {}
         self.decided: dict[Source, bool] = {}
-        self.bounds: dict[str, int] = {}
         self.around: guards.Guard = ()
         self.settles = order.has_branches
         self.most: int | None = None
@@ -163,7 +182,7 @@ class Scope:
         scope = Scope(self.run, self.schedule, {}, self.path)
         scope.values, scope.given = {**self.values, **values}, self.given
         scope.guards, scope.predicates, scope.around = dict(self.guards), dict(self.predicates), self.around
-        scope.decided, scope.bounds = dict(self.decided), dict(self.bounds)
+        scope.decided = dict(self.decided)
         scope.most, scope.is_unrolled, scope.settles = self.most, self.is_unrolled, self.settles
         scope.serial, scope.total, scope.bounding = self.serial, self.total, self.bounding
         return scope

@@ -25,6 +25,7 @@ class Lowered(NamedTuple):
         updated: names of the variables that it writes to.
         refusal: why there is no artifact, "" if there is one.
         feeds: with a refusal: names of the feeds whose values, if they were known, might make it possible.
+        assumed: of a step of several ranks: what it takes for granted of the others, in words.
     """
 
     artifact: bytes
@@ -32,6 +33,7 @@ class Lowered(NamedTuple):
     updated: list[str]
     refusal: str = ""
     feeds: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     def answer(self) -> dict[str, Any]:
         """What JSON takes of it, without the artifact."""
@@ -40,7 +42,7 @@ class Lowered(NamedTuple):
 
 def lowered(
     content: bytes, feeds: list[Described], state: list[Described], known: Mapping[str, Any], platform: str,
-    products: str,
+    products: str, ranks: tuple[int, Mapping[str, Any]] = (1, {}),
 ) -> Lowered:  # fmt: skip
     """Lowers a step.
 
@@ -51,8 +53,11 @@ def lowered(
         known: name of a feed -> [value as nested lists], for feeds whose values are part of the program.
         platform: "cpu", "gpu", ... as JAX names it.
         products: float32 products, "highest" or "default".
+        ranks: how many run it together, and key of a group, as a str -> the numbers of its ranks among them.
     """
-    function = interpreter.function(unpacked(content))
+    count, groups = ranks
+    meeting = interpreter.Ranks(count, {int(key): members for key, members in groups.items()}, [])
+    function = interpreter.function(unpacked(content), meeting)
     dtypes = {name: dtype_of(dtype) for name, dtype, _ in feeds}
     values = {name: np.array(value, dtypes[name]) for name, (value,) in known.items()}
     results: dict[str, Any] = {}
@@ -75,4 +80,4 @@ def lowered(
     except Exception as reason:  # a fault of the interpreter must not stop the script
         text = "%s: %s" % (type(reason).__name__, str(reason).partition("\n")[0])
         return Lowered(b"", [], [], "the interpreter failed: %s" % text)
-    return Lowered(exported.mlir_module_serialized, **results)
+    return Lowered(exported.mlir_module_serialized, assumed=tuple(dict.fromkeys(meeting.assumed)), **results)

@@ -18,6 +18,7 @@ from npu_shim.step.rules import (
     convolutions,
     ctc,
     elementwise,
+    exchanges,
     image,
     indexing,
     linear_algebra,
@@ -34,7 +35,7 @@ from npu_shim.step.rules import (
 FAMILIES = (
     nodes, calls, state, stacks, tensor_arrays, lists, optionals, draws, rows,
     arrays, elementwise, indexing, reductions, products, nn, convolutions, normalization, updates,
-    linear_algebra, sparse, image, colors, boxes, recurrent, ctc, quantized, attention,
+    linear_algebra, sparse, image, colors, boxes, recurrent, ctc, quantized, attention, exchanges,
 )  # fmt: skip
 
 

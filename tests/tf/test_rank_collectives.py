@@ -17,10 +17,14 @@ from npu_shim.options import engine
 CASES = pathlib.Path(__file__).with_name("rank_cases.py")
 NIGHTLY = pytest.mark.nightly
 WITH_JAX = pytest.mark.skipif(not engine.has_jax(), reason="JAX is not beside this TensorFlow")
+ANY_JAX = pytest.mark.skipif(
+    not (engine.has_jax() or engine.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"
+)
 RUNS = [
     pytest.param((2, ""), id="two"),
     pytest.param((4, ""), marks=NIGHTLY, id="four"),
     pytest.param((2, "NPU_SHIM_ENGINE=pjrt "), marks=[NIGHTLY, WITH_JAX], id="pjrt"),
+    pytest.param((2, "NPU_SHIM_ENGINE=pjrt NPU_SHIM_STEP=jax "), marks=[NIGHTLY, ANY_JAX], id="together"),
 ]
 EPSILON = np.finfo(np.float32).eps
 

@@ -10,6 +10,7 @@ import forked
 import pytest
 
 from npu_shim.distributed.launcher import layout
+from npu_shim.options import engine
 
 NIGHTLY = bool(os.environ.get("NPU_SHIM_NIGHTLY"))
 LIMIT = 6  # seconds that a rank may take to reach a collective, where one does not come to it
@@ -103,7 +104,7 @@ def job(tmp_path_factory):
     """Function that runs a job whose rank `bad` does something at a step; returns (how each rank ended, its folder)."""
     with forked.server(3600 if NIGHTLY else 600) as together:
 
-        def run(fault, bad=1, at=6, size=2, folder=None):
+        def run(fault, bad=1, at=6, size=2, folder=None, environment=""):
             folder = folder or tmp_path_factory.mktemp("job")
             (folder / "script.py").write_text(TRAINING)
             hosts = ",".join("localhost:%d" % port for port in layout.free_ports(size))
@@ -111,7 +112,7 @@ def job(tmp_path_factory):
             line += "CUDA_VISIBLE_DEVICES= python script.py %s %d %d . %d"
             limit = LIMIT if fault in WAITED_FOR else 120
             words = (limit, limit, fault, bad, at, STEPS)
-            ended = together([(line % (size, rank, hosts, *words), folder) for rank in range(size)])
+            ended = together([(environment + line % (size, rank, hosts, *words), folder) for rank in range(size)])
             return ended, folder
 
         yield run
@@ -174,6 +175,26 @@ def test_a_killed_rank_is_named_and_the_job_goes_on_bit_for_bit(job, undisturbed
     assert ended[bad].status == -9
     check(faults(ended, bad), "InternalError", bad, "its process has ended")
     resumed(job, undisturbed, 2, folder)
+
+
+TOGETHER = "NPU_SHIM_ENGINE=pjrt NPU_SHIM_STEP=jax "
+NIGHTLY_FAULTS = [("kill", 1), ("stop", 1), ("input", 1), ("kill3.5", 1)]
+
+
+@pytest.mark.skipif(not (engine.has_jax() or engine.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none")
+@pytest.mark.parametrize(
+    ("fault", "bad"), [("kill", 0), *(pytest.param(*fault, marks=pytest.mark.nightly) for fault in NIGHTLY_FAULTS)]
+)
+def test_a_rank_is_named_that_is_lost_where_ranks_run_one_program(job, fault, bad):
+    """Rank 0 has the service that brings the programs together; without it the others' workers end at once."""
+    ended, _ = job(fault, bad=bad, environment=TOGETHER)
+    assert "which 2 ranks run together" in ended[1 - bad].output
+    words = {
+        "stop": ("DeadlineExceededError", STOPPED),
+        "input": ("DeadlineExceededError", r"it has not come to run \d+ in \d+ s, and has run nothing for \d+ s"),
+    }
+    kind, said = words.get(fault, ("InternalError", "its process has ended"))
+    check(faults(ended, None if fault == "input" else bad), kind, bad, said)
 
 
 STOPPED = r"it does not answer \(for \d+ s\); is its process stopped\?"

@@ -34,6 +34,7 @@ THREADS = 2  # at least; more than cores make small steps a third slower
 _shared = weakref.WeakSet()  # graphs whose variables other ranks may read
 _lock = threading.Lock()
 _servers = []
+_endings: list[Callable[[], Any]] = []  # what is called before the final barrier
 
 
 def joined(
@@ -73,6 +74,11 @@ def share(graph: tf.Graph) -> None:
 def address() -> str:
     """Returns the target of sessions that see the devices of all ranks."""
     return _server().target
+
+
+def before_end(function: Callable[[], Any]) -> None:
+    """Calls a function when this process is about to end, before the ranks wait for each other."""
+    _endings.append(function)
 
 
 def is_own(session: tf.Session) -> bool:
@@ -171,6 +177,38 @@ def watched(
     return watch.run(what, what.plan.members, seconds, session, plain)
 
 
+class Meeting(NamedTuple):
+    """A run in which ranks meet.
+
+    Attributes:
+        what: its collectives by the key of their group, as `signature.of_run` gives them.
+        ranks: the world ranks of the widest of these groups, in TensorFlow's order.
+        groups: key of a group -> the numbers of its ranks among `ranks`, in TensorFlow's order.
+    """
+
+    what: Any
+    ranks: Sequence[int]
+    groups: Mapping[int, Sequence[int]]
+
+    def run(self, seconds: float | None, session: tf.Session, once: Callable[[], Any]) -> Any:
+        """Returns `once()`, if all these ranks come to this run; arguments and errors as of `watch.run`."""
+        return watch.run(self.what, self.what.plan.members, seconds, session, once)
+
+
+def meeting(session: tf.Session, fetches: Any, feed_dict: Any) -> Meeting | None:
+    """Returns the Meeting of a run of a session in the cluster, None where ranks do not meet in it.
+
+    Errors as of `watched`, and those of TensorFlow for fetches that are none.
+    """
+    what = signature.of_run(session.graph, fetches, feed_dict)
+    if not what:
+        return None
+    what.plan = what.plan or _plan(what)
+    members = {group: sorted(ranks, key=task) for group, ranks in what.plan.members.items()}
+    widest = max(members.values(), key=len)
+    return Meeting(what, widest, {group: [widest.index(rank) for rank in ranks] for group, ranks in members.items()})
+
+
 def refuse_partial(session: tf.Session, fetches: Any, feeds: Any) -> None:
     """Refuses a partial run with collectives, for which TensorFlow would wait for ever.
 
@@ -226,6 +264,8 @@ def _end(process):
     error = getattr(sys, "last_value", None)  # what Python has shown as it let the program end
     if not watch.deregister("" if error is None else "%s: %s" % (type(error).__name__, error)):
         return
+    for function in _endings:
+        function()
     target, config = joined("", None)
     with tf.Graph().as_default() as graph:
         keys = ranks.world_size(), group_key(ranks.WORLD), LAST_INSTANCE

@@ -46,12 +46,28 @@ _own: list[int] = []  # this process's rank, once it answers
 _states: dict[int, Mapping[str, Any]] = {}  # rank -> what it answered last
 _kept: list[Any] = []  # sessions with runs that do not end: to close or to forget them would wait for ever
 _warned: set[int | None] = set()  # ranks, and None for slow runs that all ranks are in, that a warning has named
+_told: dict[str, Any] = {}  # what this process tells whoever asks for it, by name
 _arrivals: list[Callable[[], Mapping[int, Arrival]]] = []  # what tells what has come to this process's collectives
 
 
 def arrivals_by(function: Callable[[], Mapping[int, Arrival]]) -> None:
     """Has a function tell from now on what has come to this process's collectives, by instance key."""
     _arrivals[:] = [function]
+
+
+def tell(name: str, value: Any) -> None:
+    """Tells a value, which JSON can hold, to the ranks that ask for it from now on."""
+    _told[name] = value
+
+
+def told(rank: int, name: str) -> Any:
+    """Returns what a rank tells under a name, None if it tells nothing."""
+    return channel.ask(rank, {"do": "told", "name": name}, ANSWER)
+
+
+def has_fault() -> bool:
+    """Whether the ranks have agreed to end the job."""
+    return _progress.fault is not None
 
 
 def _arrived():
@@ -108,6 +124,8 @@ def _answer(message):
     if message["do"] == "fault":
         _adopt(message["fault"])
         return None
+    if message["do"] == "told":
+        return _told.get(message["name"])
     if message["do"] == "run":
         return _progress.of_run(message["group"], message["number"])
     return {**_progress.state(), "arrived": _arrived()}
@@ -216,6 +234,23 @@ def run_alone(once: Callable[[], Any]) -> Any:
         _progress.touch()
 
 
+def run_ahead(session: tf.Session, once: Callable[[], Any]) -> Any:
+    """Returns `once()`, what a rank does on its way to a run with others, unless these end the job meanwhile.
+
+    Args:
+        session: the session that it is done in.
+        once: function.
+    """
+    call = threads.apart(once)
+    try:
+        while not call.ends(WAKE):
+            _raise_fault()
+    except BaseException:
+        _keep(session)
+        raise
+    return call.result()
+
+
 class _Waiting:
     """One run, and the looks after the other ranks while it lasts."""
 
@@ -287,7 +322,7 @@ class _Waiting:
 
     def _explain(self):
         """Raises the job's error if a run has failed because of another rank, which may take a moment to show."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + PATIENCE + ANSWER  # a process that is ending may take a question and not answer it
         while time.monotonic() < until:
             _raise_fault()
             states = channel.for_each(self._others, _state)

@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from npu_shim.pjrt import arrays, jax_compat, placement, products
+from npu_shim.pjrt import arrays, jax_compat, placement, products, ranks
 from npu_shim.pjrt.attention.spec import KERNEL
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest, Tensor
@@ -32,6 +32,7 @@ class Loaded(NamedTuple):
         rows: the parts of `places` for each step of a run.
         replaced, kept: names of the variables that a step replaces, and of what it only reads.
         passed: names of what it leaves here for other programs of the same step.
+        together: the ranks that run it, None for this process alone.
     """
 
     call: Callable[..., Any]
@@ -40,6 +41,7 @@ class Loaded(NamedTuple):
     replaced: tuple[str, ...]
     kept: tuple[str, ...]
     passed: tuple[str, ...]
+    together: ranks.Ranks | None = None
 
 
 class Loading(NamedTuple):
@@ -52,6 +54,7 @@ class Loading(NamedTuple):
         composites: why attention stays as the graph has it, each reason once.
         undivided: what each of several devices has as a whole, though it has dimensions, "" if there is nothing.
         share: how much of the state each of several devices has, "" where it has all.
+        exchanges: of a program of several ranks: what it does when it meets the others, in its order.
     """
 
     number: int
@@ -60,6 +63,7 @@ class Loading(NamedTuple):
     composites: Sequence[str] = ()
     undivided: str = ""
     share: str = ""
+    exchanges: Sequence[str] = ()
 
     def lines(self) -> list[str]:
         """What a user is told of it."""
@@ -80,6 +84,7 @@ class InProcess:
     Attributes:
         platform: "cpu", "gpu", ...
         where: the same, in words.
+        job: the `ranks.Job` of processes that run programs together, None here: see `runtime.together`.
 
     Raises:
         ImportError: JAX is not installed.
@@ -87,6 +92,7 @@ class InProcess:
     """
 
     def __init__(self, devices: int | str = 1, shard_state: str = "off") -> None:
+        self.job: Any = None
         self._jax = jax_compat.require()
         placement.provide(self._jax, devices)
         self._placement = placement.of(self._jax, devices, shard_state)
@@ -95,9 +101,11 @@ class InProcess:
         count = len(self._placement.devices)
         self.where = self.platform if count == 1 else "%d devices (%s)" % (count, self.platform)
         self._values: dict[str, Any] = {}
+        self._spread: dict[str, Any] = {}  # name of a value that is a part of all ranks' array -> its own shape
         self._roles: dict[str, str] = {}  # of variables, as the first program has them: all must find them in one place
         self._programs: dict[int, Loaded] = {}
-        self._lowered: dict[bytes, bytes] = {}  # graph -> its artifact, of the last that was lowered
+        self._lowered: dict[bytes, Any] = {}  # graph -> what `lowering` made of it, of the last that was lowered
+        self._meetings: dict[Any, Any] = {}  # ranks -> function by which they tell each other numbers
         self._numbers = itertools.count()
         self._memory = np.zeros(0, np.uint8)  # for feeds: fresh memory of that size would cost more than the copy
         self._pending: Any = None  # what the last step computes
@@ -115,18 +123,20 @@ class InProcess:
             ConfigError: StableHLO cannot express it.
             RuntimeError: XLA cannot compile it.
         """
-        artifact = self._lowered.pop(hlo) if manifest.kind == "stablehlo" else jax_compat.stablehlo(hlo)
+        done = self._lowered.pop(hlo) if manifest.kind == "stablehlo" else None
+        artifact = jax_compat.stablehlo(hlo) if done is None else done.artifact
         manifest = self._in_place(manifest)
         program = Program(self._jax, manifest, artifact, self._placement, self.platform != "cpu", cache)
         replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
         kept = tuple(t.name for t in manifest.kept)
         call, places = _steps_of(program), self._places(manifest.taken)
+        exchanges = (*done.assumed, *ranks.met(program.compile().as_text())) if manifest.ranks and done else ()
         passed = tuple(t.name for t in manifest.results if t.kind == "passed")
         number, rows = next(self._numbers), rows_of(places, manifest.iterations)
-        self._programs[number] = Loaded(call, places, rows, replaced, kept, passed)
+        self._programs[number] = Loaded(call, places, rows, replaced, kept, passed, program.ranks)
         composites = tuple(sorted({said for said in program.attention.values() if said != KERNEL}))
         told = undivided(manifest, self._placement), shares(manifest, self._placement)
-        return Loading(number, program.is_old, program.trouble, composites, *told)
+        return Loading(number, program.is_old, program.trouble, composites, *told, exchanges)
 
     def lower(self, content: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Lowers a step's graph, which `load` takes then.
@@ -141,7 +151,7 @@ class InProcess:
         from npu_shim.step import lowering  # costs time, and few ask for it yet
 
         done = lowering.lowered(content, platform=self.platform, **asked)
-        self._lowered = {content: done.artifact}
+        self._lowered = {content: done}
         return done.answer()
 
     def unload(self, number: int) -> None:
@@ -179,6 +189,19 @@ class InProcess:
             }
             self._jax.block_until_ready(placed)
         self._values.update(placed)
+        for name in placed:
+            self._spread.pop(name, None)
+
+    def _held(self, names: Iterable[str], of: ranks.Ranks | None) -> dict[str, Any]:
+        """Values of variables as a program of this process, or of these ranks, takes them; they stay so."""
+        for name in names:
+            value = self._values[name]
+            if of is None and name in self._spread:
+                self._values[name] = ranks.own_part(value, self._spread.pop(name))
+            elif of is not None and (name not in self._spread or value.sharding != of.sharding):
+                own = ranks.own_part(value, self._spread[name]) if name in self._spread else value
+                self._spread[name], self._values[name] = own.shape, of.spread(own)
+        return {name: self._values[name] for name in names}
 
     def run(self, number: int, *steps: Mapping[str, Any]) -> dict[str, Any]:
         """Runs a program on the variables and updates them.
@@ -207,13 +230,27 @@ class InProcess:
         program = self._programs[number]
         for name in program.passed:  # of the step before; it would take memory beside the new ones
             self._values.pop(name, None)
-        replaced, kept = ({n: self._values[n] for n in names} for names in (program.replaced, program.kept))
+        replaced, kept = (self._held(names, program.together) for names in (program.replaced, program.kept))
         with self._jax.enable_x64(True), uninterrupted():
             new, fetched = program.call(replaced, kept, places, count)
             self._pending, self._before = (new, fetched), replaced
             self._values.update(new)
         results: dict[str, Any] = fetched
         return results
+
+    def meet(self, members: Sequence[int], numbers: Sequence[int]) -> list[list[int]]:
+        """Waits for other ranks, and returns the numbers that each of them has brought.
+
+        Args:
+            members: the numbers of the processes, in one order on all of them.
+            numbers: as many on all of them, of 63 bits.
+        """
+        self.settle()
+        key = tuple(members), len(numbers)
+        if key not in self._meetings:
+            self._meetings[key] = ranks.meeting(ranks.of(self._jax, members))
+        told: list[list[int]] = self._meetings[key](numbers).tolist()
+        return told
 
     def settle(self) -> None:
         """Waits for the last step. If it fails and its state was not donated, the previous state is restored.
@@ -232,13 +269,13 @@ class InProcess:
     def get(self, names: Iterable[str]) -> dict[str, Any]:
         """Returns the values of variables: dict of name to np.ndarray; errors as `settle`."""
         self.settle()
-        return {name: np.array(self._values[name]) for name in names}
+        return {name: np.array(value) for name, value in self._held(list(names), None).items()}
 
     def copy_to(self, places: Mapping[str, Any]) -> None:
         """Copies values of variables into arrays: dict of name to np.ndarray; errors as `settle`."""
         self.settle()
         for name, place in places.items():
-            np.copyto(place, np.asarray(self._values[name]))
+            np.copyto(place, np.asarray(self._held([name], None)[name]))
 
     def recover(self) -> int:
         """After a failure: returns how many completed steps the values lack that `get` returns from then on."""
@@ -249,12 +286,15 @@ class InProcess:
     def close(self) -> None:
         """Drops everything."""
         self._values.clear()
+        self._spread.clear()
         self._programs.clear()
         self._pending, self._before = None, {}
 
 
 def _steps_of(program: Program) -> Callable[..., Any]:
     """Returns the `call` of a Loaded. Where loops are slow, the steps of a run go one after the other."""
+    if program.ranks is not None:
+        return _step_of_ranks(program, program.ranks)
     if program.manifest.iterations == 1:
         one = program.compile()
         return lambda replaced, kept, places, count: one(replaced, kept, places)
@@ -270,6 +310,16 @@ def _steps_of(program: Program) -> Callable[..., Any]:
             state, fetched = one(state, kept, {name: place[number] for name, place in places.items()})
             fetched = held_by_all(before, fetched)
         return state, fetched
+
+    return call
+
+
+def _step_of_ranks(program: Program, of: ranks.Ranks) -> Callable[..., Any]:
+    one, shapes = program.compile(), {tensor.name: tensor.shape for tensor in program.manifest.results}
+
+    def call(replaced: Any, kept: Any, places: Any, count: int) -> Any:
+        new, fetched = one(replaced, kept, {name: of.spread(place) for name, place in places.items()})
+        return new, {name: ranks.own_part(value, shapes[name]) for name, value in fetched.items()}
 
     return call
 

@@ -13,7 +13,7 @@ from npu_shim.rewriter.analysis.frames import V1_OPS
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.xla.passes import legalize
-from npu_shim.xla.passes.legalize.host import HOST
+from npu_shim.xla.passes.legalize.host import HOST, MEETS
 from npu_shim.xla.passes.resources import host_reports, random_ops, references, writers
 from npu_shim.xla.passes.resources.late_reads import ASKS, VARIABLES
 from npu_shim.xla.passes.shapes.optionals.payloads import OPTIONALS
@@ -33,6 +33,7 @@ OF_ASSERTIONS = frozenset([ASSERT, "Const", "Identity", "NoOp"])
 # else the program would be compiled for every number of hits
 HITS, MADE_DENSE = "ComputeAccidentalHits", "SparseToDense"
 OF_HITS = ("Cast", "ConcatV2", "ExpandDims", "Pack", "Reshape")
+MEETING = frozenset(op for op, why in HOST.items() if why == MEETS)  # what ranks exchange
 # Op -> why the session must run it, although XLA has a kernel
 OTHERWISE = {
     **dict.fromkeys(random_ops.OWN_SEEDS, "XLA draws other numbers from its seed than a session"),
@@ -60,7 +61,7 @@ def nodes_of(graph_def, fetches, feeds=()):
     return of(needed, bodies, variables_touched(needed, bodies), feeds)
 
 
-def of(needed, bodies, touched, feeds=()):
+def of(needed, bodies, touched, feeds=(), meets=False):
     """Returns name -> cut.Node.
 
     Args:
@@ -68,8 +69,9 @@ def of(needed, bodies, touched, feeds=()):
         bodies: name -> FunctionDef of the graph's library.
         touched: what `variables_touched` returned.
         feeds: names of the tensors that are fed.
+        meets: whether ranks may meet inside of a program.
     """
-    return _Facts(needed, bodies, frozenset(feeds)).nodes(touched)
+    return _Facts(needed, bodies, frozenset(feeds), meets).nodes(touched)
 
 
 def needed_by(node_of, fetches, feeds):
@@ -232,8 +234,9 @@ class _Variables:
 class _Facts:
     """The nodes of one run, with what is asked of the tables once."""
 
-    def __init__(self, needed, bodies, feeds):
+    def __init__(self, needed, bodies, feeds, meets):
         self._needed, self._bodies, self._feeds = needed, bodies, feeds
+        self._inside = MEETING if meets else ()
         self._kernels = kernel_tables.of("XLA").by_op
         self._ops = tf_internals.op_defs()
         self._body_reasons = {}
@@ -261,7 +264,8 @@ class _Facts:
         report = node.op in host_reports.SILENT + host_reports.FORWARDING
         return Node(
             node.name, node.op, unfed(node.input, self._feeds),
-            host=self._why_host(node) or sized_by_data, writes=frozenset(written), variable=bool(taken),
+            host=None if node.op in self._inside else self._why_host(node) or sized_by_data,
+            writes=frozenset(written), variable=bool(taken),
             learned=bool(taken) and not written and node.op not in ASKS_ONLY,
             product=self._has_product(node), computes=self._computes(node), repeats=self._repeats(node, taken, written),
             handle=self._is_handle(node), report=report, forwards=node.op in host_reports.FORWARDING,
@@ -319,7 +323,7 @@ class _Facts:
         kernels = self._kernels.get(op)
         if op in legalize.TABLE or op in OPTIONALS:
             return None
-        if not kernels:
+        if not kernels or op in MEETING:  # JAX has rules for these, in programs of several ranks
             return "XLA has no kernel for it" + (", and " + HOST[op] if op in HOST else "")
         if any(self._takes(kernel, node) for kernel in kernels):
             return None

@@ -47,12 +47,14 @@ class Programs:
         device: as in `residency.Residency`; None before the first step.
         most: number of a program -> steps of a run of it, at most.
         left: number of a program -> {name of a tensor that it leaves on the device: OnDevice}.
+        exchanges: number of a program of several ranks -> what it does when it meets the others, in its order.
     """
 
     def __init__(self, session: Any, cache: str, bound: int = recent.MOST) -> None:
         self.device: Any = None
         self.most: dict[int, int] = {}
         self.left: dict[int, dict[str, OnDevice]] = {}
+        self.exchanges: dict[int, Sequence[str]] = {}
         self._session, self._cache, self._bound = session, cache, bound
         self._building = threading.RLock()
         self._replaced: dict[int, int] = {}  # number of a program of one step -> of the loop that has taken its place
@@ -146,6 +148,8 @@ class Programs:
             loading: Loading = self.device.load(replace(described, iterations=steps), hlo, self._cache)
         self.most[loading.number] = steps
         self.left[loading.number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
+        if loading.exchanges:
+            self.exchanges[loading.number] = loading.exchanges
         text = "from the cache in %.1f s" if loading.cache_hit else "compiled in %.1f s"
         took = text % (time.perf_counter() - start)
         new = " for feeds of shapes %s" % ", ".join(str(list(shape)) for shape in shapes) if others and more else ""
@@ -173,6 +177,8 @@ def _describe_step(step: Any, request: Any, on: Any, part: int, steps: int) -> s
     hosts = ["%d ops %s" % (counts[place], where) for place, where in places if counts[place]]
     around = " (in the session: %s)" % ", ".join(hosts) if hosts else ""
     loop = ", a loop of up to %d steps" % steps if steps > 1 else ""
-    count = len(step.parts)
+    count, meeting = len(step.parts), step.parts[part].meeting
     which = "one program" if count == 1 else "%d programs, and this is number %d," % (count, part + 1)
-    return "%s is %s on %s%s%s" % (request.text, which, on.where, loop, around)
+    together = ", which %d ranks run together: what they exchange is inside of it"
+    ranks = "" if meeting is None else together % len(meeting.ranks)
+    return "%s is %s on %s%s%s%s" % (request.text, which, on.where, ranks, loop, around)

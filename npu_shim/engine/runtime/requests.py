@@ -8,6 +8,9 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 
+# fields of RunOptions for the session's parts of a step; one with others is the session's as a whole
+OF_PARTS = ("inter_op_thread_pool", "report_tensor_allocations_upon_oom", "experimental")
+
 
 @dataclass(frozen=True)
 class Request:
@@ -65,3 +68,23 @@ def _array(tensor, value):
     if not tensor.graph.is_feedable(tensor) or not tensor.shape.is_compatible_with(array.shape):
         raise ValueError(tensor.name)
     return array
+
+
+def for_parts(options):
+    """The RunOptions of the session's parts of a step."""
+    copy = tf.RunOptions()
+    if isinstance(options, tf.RunOptions):
+        for field, value in options.ListFields():
+            if field.name in OF_PARTS and field.message_type is None:
+                setattr(copy, field.name, value)
+            elif field.name in OF_PARTS:
+                getattr(copy, field.name).CopyFrom(value)
+    return copy
+
+
+def is_for_session(options):
+    """Whether RunOptions ask for what steps on the device do not have: a time limit, a trace, partition graphs."""
+    if not isinstance(options, tf.RunOptions):
+        return options is not None
+    others = [(field, value) for field, value in options.ListFields() if field.name not in OF_PARTS]
+    return any(field.message_type is None or value.ByteSize() for field, value in others)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -78,6 +78,25 @@ def _note_left(known: Known) -> None:
         ledger.note(ledger.SMALL, "%s: %s" % (known.text, known.reason))
 
 
+class Run(NamedTuple):
+    """One run of the session that holds training steps.
+
+    Attributes:
+        known: its Known.
+        step: its `step.Step`; another thread may refuse it meanwhile.
+        request: its `requests.Request`.
+        once: runs the session, as `interceptors.watch` says.
+        options, metadata: tf.RunOptions and tf.RunMetadata or None.
+    """
+
+    known: Any
+    step: Any
+    request: Any
+    once: Any
+    options: Any
+    metadata: Any
+
+
 class Runs:
     """The runs of one session.
 
@@ -98,6 +117,25 @@ class Runs:
         self._source: tuple[int, Source] | None = None
         self._read_elsewhere: set[str] = set()  # variables that datasets read, whenever they are asked for data
         self._inspecting = threading.RLock()
+
+    def shared(self, known: Known, request: Any, meeting: Any) -> Known:
+        """Describes in a new Known the step of a run as a program of the ranks that meet in it, and returns it.
+
+        Args:
+            known: the new one.
+            request: its `requests.Request`.
+            meeting: its `cluster.Meeting`.
+        """
+        with self._inspecting:
+            try:
+                step = self._step(known, request, meeting)
+                refused = "" if step is None else self._admit(step)
+                known.step = None if refused else step
+            except tf.errors.OpError:  # the engine was asked for by name, and there is none
+                raise
+            except Exception as reason:
+                known.refuse(reason)
+        return known
 
     def of(self, request: Any) -> Known:
         """Returns the Known of a `requests.Request`."""
@@ -137,7 +175,7 @@ class Runs:
             _note_left(known)
         return known
 
-    def _step(self, known: Known, request: Any) -> Any:
+    def _step(self, known: Known, request: Any, meeting: Any = None) -> Any:
         """Returns the Step of a run, None if it is not taken, and describes the run in its Known.
 
         Raises:
@@ -152,23 +190,23 @@ class Runs:
         if not known.access.written:
             known.reason = NO_UPDATE
             return None
-        described = facts.of(nodes, bodies, taken, request.feeds)
+        described = facts.of(nodes, bodies, taken, request.feeds, meeting is not None)
         starts = facts.initializers(graph)
         known.reason = step_detection.refusal(described, facts.local_variables(graph), starts) or ""
         if known.reason:
             return None
-        step = self._make_step(known, request, described, taken)
+        step = self._make_step(known, request, described, taken, meeting)
         shared = sorted(self._read_elsewhere.intersection(step.updated))
         if shared:
             known.refuse(DATASET % shared[0])
         return None if shared else step
 
-    def _make_step(self, known: Known, request: Any, described: Any, taken: Any) -> Any:
+    def _make_step(self, known: Known, request: Any, described: Any, taken: Any, meeting: Any) -> Any:
         """Makes the Step of a run, with the programs of an earlier run where these serve."""
         same_feeds = [other for key, other in self.known.items() if key[-1] == request.key[-1]]
         owners = {id(feed.step): feed for feed in same_feeds if feed.step is not None and feed.step.earlier is None}
-        steps = [other.step for other in owners.values()]
-        new = step.make(self._source_now(), request, described, taken, self._options, steps)
+        steps = [] if meeting else [other.step for other in owners.values()]
+        new = step.make(self._source_now(), request, described, taken, self._options, steps, meeting)
         if new.earlier is not None:
             owner = owners[id(new.earlier)]
             known.programs = owner.programs

@@ -26,6 +26,7 @@ from npu_shim.engine.device.worker.memory import Block, Tensor
 from npu_shim.engine.device.worker.serving import NO_BLOCK, exchange_size, exchanged, require, updated
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest
+from npu_shim.pjrt.ranks import Job
 
 
 class Worker:
@@ -36,10 +37,12 @@ class Worker:
         exact: whether the state is kept after each step; None: where that is cheap, on CPUs.
         devices: how many run each program together, or "all".
         shard_state: as of `InProcess`.
+        job: the `ranks.Job` that the worker joins, None for none.
 
     Attributes:
         platform: "cpu", "gpu", ...
         where: the platform and the interpreter, in words.
+        job: the Job that it has joined, None for none.
 
     Raises:
         ConfigError: the interpreter is none, its JAX cannot be used, or sees fewer devices.
@@ -47,8 +50,10 @@ class Worker:
     """
 
     def __init__(
-        self, interpreter: str, exact: bool | None = None, devices: int | str = 1, shard_state: str = "off"
-    ) -> None:
+        self, interpreter: str, exact: bool | None = None, devices: int | str = 1, shard_state: str = "off",
+        job: Job | None = None,
+    ) -> None:  # fmt: skip
+        self.job = job
         self._lock = threading.RLock()
         self._kept = DoubleBuffer()
         self._changed: set[str] = set()  # names of the variables whose newest value only the worker has
@@ -60,15 +65,17 @@ class Worker:
         self._then: Callable[[Any], Any] | None = None  # what to do with the answer that is awaited
         opening = {"exact": exact, "devices": devices, "shard_state": shard_state}
         try:
-            opened = self._connect(interpreter, opening)
+            opened = self._connect(interpreter, opening, job)
         except starting.Gone:  # another session's, which has just ended
-            opened = self._connect(interpreter, opening)
+            if job is not None:
+                raise
+            opened = self._connect(interpreter, opening, job)
         self.platform: str = opened["platform"]
         self.where = "%s, in a worker (%s)" % (opened["where"], interpreter)
 
-    def _connect(self, interpreter: str, opening: Mapping[str, Any]) -> dict[str, Any]:
+    def _connect(self, interpreter: str, opening: Mapping[str, Any], job: Job | None) -> dict[str, Any]:
         """Connects to the worker; returns what it has opened."""
-        self.started = starting.worker(interpreter, opening["devices"])
+        self.started = starting.worker(interpreter, opening["devices"], job)
         self._channel = self.started.connect(opening)
         self._closing = weakref.finalize(self, _close, self.started, self._channel)
         self._closing.atexit = False  # a script may save its variables at exit
@@ -96,7 +103,7 @@ class Worker:
                 feeds, fetches = exchanged(exchange[1], manifest)
                 rows = rows_of(feeds, manifest.iterations)
                 self._programs[number] = rows, fetches, updated(manifest), exchange[0]
-                told = {name: answer[name] for name in ("cache_hit", "warning", "undivided", "share")}
+                told = {name: answer[name] for name in ("cache_hit", "warning", "undivided", "share", "exchanges")}
                 return Loading(number, composites=tuple(answer["composites"]), **told)
 
             message = {"do": "load", "manifest": asdict(manifest), "cache": cache, "block": exchange[0]}
@@ -146,6 +153,17 @@ class Worker:
             if fetches:
                 self.settle()
             return dict(fetches)
+
+    def meet(self, members: Sequence[int], numbers: Sequence[int]) -> Any:
+        """Waits for other ranks, see `InProcess.meet`."""
+        with self._lock:
+            self.settle()
+            message = {"do": "meet", "members": list(members), "numbers": list(numbers)}
+            return self._ask(lambda answer: answer["told"], message)
+
+    def abandon(self) -> None:
+        """Ends the worker, whatever it does: a step that waits for ranks that do not come."""
+        self.started.kill()
 
     def settle(self) -> Any:
         """Waits for what the worker does. Ctrl-C ends the waiting only: what it does is done when it is asked again.

@@ -17,20 +17,21 @@ from npu_shim.engine.device.programs import InProcess
 from npu_shim.engine.device.worker.channel import Channel, Closed
 from npu_shim.engine.device.worker.double_buffer import DoubleBuffer
 from npu_shim.engine.device.worker.memory import Block, Tensor
-from npu_shim.pjrt import arrays, jax_compat, manifest, placement
+from npu_shim.pjrt import arrays, jax_compat, manifest, placement, ranks
 from npu_shim.rewriter.errors import ConfigError
 
 NO_BLOCK = -1  # number of the block of who has none
 SHARE = 0.05  # of the time may go to copying the state back, where that is not done after each step
 
 
-def main(descriptor: int, by_main_thread: bool, devices: int | str) -> None:
+def main(descriptor: int, by_main_thread: bool, devices: int | str, job: Sequence[Any] = ()) -> None:
     """Serves the parent over a socket until it closes its end or ends.
 
     Args:
         descriptor: of the socket.
         by_main_thread: whether the thread that started this process lives as long as the parent.
         devices: how many JAX shall see where it makes them of a CPU, or "all".
+        job: the fields of the `ranks.Job` that this process joins; () for none.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent has its own way with Ctrl-C
     if by_main_thread:
@@ -38,7 +39,7 @@ def main(descriptor: int, by_main_thread: bool, devices: int | str) -> None:
     threading.Thread(target=_end_with_parent, args=[os.getppid()], daemon=True).start()
     control = Channel(socket.socket(fileno=descriptor))
     try:
-        control.send(_answer(_about, devices))
+        control.send(_answer(_about, devices, job))
         while True:
             message, _, (connection,) = control.receive()
             served = _Served(Channel(socket.socket(fileno=connection)), message)
@@ -54,10 +55,12 @@ def _end_with_parent(parent: int) -> None:
     os._exit(0)
 
 
-def _about(count: int | str) -> Any:
+def _about(count: int | str, job: Sequence[Any]) -> Any:
     jax = jax_compat.require()
+    if job:
+        ranks.join(jax, ranks.Job(*job))
     placement.provide(jax, count)
-    devices = jax.devices()
+    devices = jax.local_devices()
     return {
         "python": platform.python_version(), "jax": jax.__version__,
         "platform": devices[0].platform, "devices": [str(device) for device in devices],
@@ -102,7 +105,7 @@ class _Served:
 
     def _do(self, message: Any, data: bytes, descriptors: Sequence[int]) -> Any:
         ways = {"lower": self._lower, "load": self._load, "unload": self._unload, "put": self._put, "run": self._run,
-                "keep": self._keep, "show": self._show}  # fmt: skip
+                "keep": self._keep, "show": self._show, "meet": self._meet}  # fmt: skip
         blocks = [Block(descriptor) for descriptor in descriptors]
         require("generation", message["generation"], self._kept.generation)
         return ways[message["do"]](message, data, blocks)
@@ -155,6 +158,9 @@ class _Served:
         self._since = time.monotonic()
         self._spent = self._since - now
         return {"kept": True}
+
+    def _meet(self, message: Any, *_: Any) -> Any:
+        return {"told": self._device.meet(message["members"], message["numbers"])}
 
     def _keep(self, *_: Any) -> Any:
         """Copies every changed value to its next place, and turns there."""

@@ -5,6 +5,7 @@ Nothing here ends it when this process ends: it sees that itself (serving.py), w
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -15,25 +16,27 @@ import npu_shim
 from npu_shim.engine.device.worker import environments
 from npu_shim.engine.device.worker.channel import Channel, Closed
 from npu_shim.pjrt import other_python
+from npu_shim.pjrt.ranks import Job
 from npu_shim.rewriter.errors import ConfigError
 
 # it runs our own package, whatever is installed there, and takes nothing from the folder that the script runs in
 CODE = """
-import sys
+import json, sys
 sys.path[:1] = []
 import importlib.util as util
 spec = util.spec_from_file_location("npu_shim", sys.argv[1])
 sys.modules["npu_shim"] = util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["npu_shim"])
 from npu_shim.engine.device.worker import serving
-serving.main(int(sys.argv[2]), sys.argv[3] == "main", int(sys.argv[4]) if sys.argv[4].isdigit() else sys.argv[4])
+count = int(sys.argv[4]) if sys.argv[4].isdigit() else sys.argv[4]
+serving.main(int(sys.argv[2]), sys.argv[3] == "main", count, json.loads(sys.argv[5]))
 """
 START = 300  # seconds until the worker must have answered: importing JAX and finding GPUs can take a minute
 END = 5  # seconds that a worker that is told to end may take
 ERRORS = {"ConfigError": ConfigError, "ImportError": ImportError}
 
 _lock = threading.Lock()
-_started: dict[tuple[int, str, int | str], Started] = {}  # (our process, interpreter, devices) -> its worker
+_started: dict[tuple[Any, ...], Started] = {}  # (our process, interpreter, devices, its job) -> its worker
 
 
 class Gone(RuntimeError):
@@ -46,6 +49,7 @@ class Started:
     Args:
         interpreter: path of a Python.
         devices: how many it shall have where it makes them of a CPU, or "all".
+        job: the `ranks.Job` that it joins, None for none.
 
     Attributes:
         about: {"python": its version, "jax": JAX's, "platform": "cpu", "devices": ["TFRT_CPU_0"]}.
@@ -55,12 +59,12 @@ class Started:
         ImportError: it has no JAX.
     """
 
-    def __init__(self, interpreter: str, devices: int | str = 1) -> None:
+    def __init__(self, interpreter: str, devices: int | str = 1, job: Job | None = None) -> None:
         self._ours = os.getpid()
         self._lock = threading.Lock()
         own, other = socket.socketpair()
         with own, other:
-            self._running = _run(interpreter, other, devices)
+            self._running = _run(interpreter, other, devices, job)
             self._control = Channel(own.dup())
         self.about = self._welcome(interpreter)
 
@@ -100,6 +104,11 @@ class Started:
         how = "killed by signal %d" % -status if status < 0 else "status %d" % status
         return Gone("the engine's worker has ended (%s)" % how)
 
+    def kill(self) -> None:
+        """Ends the worker at once."""
+        if self.is_ours:
+            self._running.kill()
+
     def end(self) -> None:
         """Ends the worker and waits for it."""
         if not self.is_ours:
@@ -130,7 +139,7 @@ class Started:
         return about
 
 
-def _run(interpreter: str, end: socket.socket, devices: int | str) -> subprocess.Popen[bytes]:
+def _run(interpreter: str, end: socket.socket, devices: int | str, job: Job | None) -> subprocess.Popen[bytes]:
     """Starts the interpreter, which has one end of the socket pair."""
     thread = "main" if threading.current_thread() is threading.main_thread() else "other"
     own = other_python.environment()
@@ -138,21 +147,22 @@ def _run(interpreter: str, end: socket.socket, devices: int | str) -> subprocess
         with environments.held(interpreter) as (python, marks):
             code = [python, "-c", CODE, os.path.abspath(npu_shim.__file__), str(end.fileno()), thread, str(devices)]
             return subprocess.Popen(
-                code, env=own, pass_fds=[end.fileno(), *marks], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+                [*code, json.dumps(job or ())], env=own, pass_fds=[end.fileno(), *marks], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
             )  # fmt: skip
     except OSError as error:
         raise ConfigError("'%s' cannot be run: %s" % (interpreter, error.strerror)) from error
 
 
-def worker(interpreter: str, devices: int | str = 1) -> Started:
+def worker(interpreter: str, devices: int | str = 1, job: Job | None = None) -> Started:
     """Returns this process's worker on an interpreter, started if it does not run; errors as `Started`."""
-    key = os.getpid(), interpreter, devices
+    key = os.getpid(), interpreter, devices, job
     with _lock:
         running = _started.get(key)
         if running is None or not running.usable:
             if running is not None:
                 running.end()
-            running = _started[key] = Started(interpreter, devices)
+            running = _started[key] = Started(interpreter, devices, job)
         return running
 
 
