@@ -9,6 +9,7 @@ from npu_shim.engine.partition.cut import Place
 from npu_shim.engine.partition.nodes import Node
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.step import switch
 
 SHOWN = 12  # host ops in a list
 
@@ -36,6 +37,18 @@ def programs(graph_def: Any, fetches: Sequence[str], feeds: Iterable[str] = ()) 
     return 0 if plan is None else len(plan.programs)
 
 
+def ranks_meet_inside(graph_def: Any, fetches: Sequence[str], feeds: Iterable[str] = ()) -> bool:
+    """Whether ranks may meet inside of the program of a run, which has collectives; as `of_graph`."""
+    nodes, plan, _ = _plan(graph_def, fetches, feeds)
+    return plan is not None and bool(_meetings(plan, nodes))
+
+
+def _meetings(plan: cut.Cut, nodes: Mapping[str, Node]) -> list[str]:
+    """Names of the nodes of a program in which ranks meet."""
+    inside = (name for program in plan.programs for name in program.nodes)
+    return sorted(name for name in inside if nodes[name].op in facts.MEETING)
+
+
 def _plan(
     graph_def: Any, fetches: Sequence[str], feeds: Iterable[str]
 ) -> tuple[Mapping[str, Node], cut.Cut | None, str]:
@@ -46,12 +59,15 @@ def _plan(
         raise ConfigError(*("fetch '%s' is not in the graph%s" % (n, nearest(source_of(n), names)) for n in missing))
     feeds = frozenset(feeds)
     fetches = [name for name in fetches if name not in feeds]
-    nodes = facts.nodes_of(graph_def, [source_of(name) for name in fetches], feeds)
-    reason = step_detection.refusal(nodes)
-    if reason:
-        return nodes, None, "engine: the run is no training step: %s; it runs in the session\n" % reason
-    tensors = [name for name in fetches if ":" in name]
-    plan = cut.plan(nodes, tensors, [name for name in fetches if ":" not in name])
+    for meets in (True, False) if switch.is_on() else (False,):  # of more than one program, ranks meet outside
+        nodes = facts.nodes_of(graph_def, [source_of(name) for name in fetches], feeds, meets)
+        reason = step_detection.refusal(nodes)
+        if reason:
+            return nodes, None, "engine: the run is no training step: %s; it runs in the session\n" % reason
+        tensors = [name for name in fetches if ":" in name]
+        plan = cut.plan(nodes, tensors, [name for name in fetches if ":" not in name])
+        if len(plan.programs) == 1:
+            break
     if plan.refusal:
         return nodes, None, "engine: the run stays in the session: %s\n" % plan.refusal
     return nodes, plan, ""
@@ -61,6 +77,9 @@ def _lines(plan: cut.Cut, nodes: Mapping[str, Node]) -> Iterator[str]:
     counts = [len(program.nodes) for program in plan.programs]
     which = "one program" if len(counts) == 1 else "%d programs" % len(counts)
     yield "engine: %s of %s ops" % (which, " and ".join(map(str, counts)))
+    met = _meetings(plan, nodes)
+    if met:
+        yield "  of all ranks, which meet in it (%d): '%s'%s" % (len(met), met[0], ", ..." if len(met) > 1 else "")
     for place, words in ((Place.FEED, "before it"), (Place.MIDDLE, "in its middle"), (Place.READ, "after it")):
         names = [name for name in sorted(plan.reasons) if plan.places.get(name) is place]
         if names:

@@ -41,4 +41,5 @@ def test_the_line_says_how_many_and_what_lies_around_them():
     assert " 1 program around" in text
     assert " no program around" in in_graph.as_text({"CollectiveReduce": 1}, 1, 0)
     assert in_graph.as_text({"CollectiveReduce": 1}, 1, None).endswith("outside of what XLA compiles\n")
+    assert "inside of one program of all ranks" in in_graph.as_text({"CollectiveReduce": 1}, 1, 1, True)
     assert in_graph.as_text({}, 0, 1) == ""

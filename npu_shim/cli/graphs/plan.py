@@ -129,10 +129,11 @@ def collectives(asked: Asked) -> str:
     module = graphdef.read(asked.graph)
     call_fusion.fuse(module)
     counted = in_graph.counted(graphdef.write(module), asked.fetches)
-    programs = None
+    programs, inside = None, False
     if kernel_tables.compiles_steps():
-        programs = engine_report.programs(asked.graph, asked.fetches, [tensor_of(name) for name in asked.feeds])
-    return in_graph.as_text(counted, sum(calls.values()), programs)
+        run = asked.graph, asked.fetches, [tensor_of(name) for name in asked.feeds]
+        programs, inside = engine_report.programs(*run), engine_report.ranks_meet_inside(*run)
+    return in_graph.as_text(counted, sum(calls.values()), programs, inside)
 
 
 def rewritten(asked: Asked, chosen: Precision) -> Rewritten:

@@ -28,13 +28,14 @@ def counted(graph_def: Any, fetches: Iterable[str]) -> dict[str, int]:
     return collections.Counter(node.op for node in [*run, *bodies] if node.op.startswith(PREFIX))
 
 
-def as_text(counts: Mapping[str, int], calls: int, programs: int | None) -> str:
+def as_text(counts: Mapping[str, int], calls: int, programs: int | None, inside: bool = False) -> str:
     """Returns a line of the report, "" where there are no collectives.
 
     Args:
         counts: of `counted`, as a session runs them.
         calls: how many the script has, before those are fused that may be.
         programs: how many programs XLA makes of what lies around them, 0 where it is not taken, None without an engine.
+        inside: whether all ranks may run one program with them inside.
     """
     if not counts:
         return ""
@@ -43,5 +44,7 @@ def as_text(counts: Mapping[str, int], calls: int, programs: int | None) -> str:
     line = "collectives: %d in a run (%s)%s, outside of what XLA compiles" % (sum(counts.values()), kinds, fused)
     if programs is None:
         return line + "\n"
+    if inside:
+        return line + "; engine pjrt: inside of one program of all ranks (--engine)\n"
     around = "1 program" if programs == 1 else "%d programs" % programs if programs else "no program"
     return "%s; engine pjrt: %s around them (--engine)\n" % (line, around)

@@ -48,17 +48,18 @@ NEVER_WAITS = ("TensorArray", "Stack", "Save", "Restore", *host_reports.SILENT, 
 PASSES_ON = writes.PASSES_ON | {"RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration"}
 
 
-def nodes_of(graph_def, fetches, feeds=()):
+def nodes_of(graph_def, fetches, feeds=(), meets=False):
     """Returns name -> cut.Node for the nodes of a graph that a run needs.
 
     Args:
         graph_def: tf.compat.v1.GraphDef.
         fetches: names of the nodes that are fetched or run.
         feeds: names of the tensors that are fed.
+        meets: as of `of`.
     """
     needed = needed_by({node.name: node for node in graph_def.node}.__getitem__, fetches, feeds)
     bodies = {function.signature.name: function for function in graph_def.library.function}
-    return of(needed, bodies, variables_touched(needed, bodies), feeds)
+    return of(needed, bodies, variables_touched(needed, bodies), feeds, meets)
 
 
 def of(needed, bodies, touched, feeds=(), meets=False):
