@@ -322,12 +322,15 @@ class _Waiting:
 
     def _explain(self):
         """Raises the job's error if a run has failed because of another rank, which may take a moment to show."""
-        until = time.monotonic() + PATIENCE + ANSWER  # a process that is ending may take a question and not answer it
+        began = time.monotonic()
+        until = began + PATIENCE
         while time.monotonic() < until:
             _raise_fault()
             states = channel.for_each(self._others, _state)
             for rank in sorted(states, key=lambda rank: states[rank] != GONE):
                 self._judge(rank, states[rank], settled=0.0)
+            if None in states.values():  # a process that is ending takes a question for a while, and does not answer it
+                until = min(began + SILENT, time.monotonic() + PATIENCE)
             time.sleep(WAKE)
 
     def _judge(self, rank, state, settled=None):
