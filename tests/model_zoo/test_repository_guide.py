@@ -1,4 +1,4 @@
-"""What docs/guides/repository.md types runs in a clone of google-research/bert, and prints what the page says."""
+"""What two guides type runs in a clone of google-research/bert, and prints what the pages say."""
 
 import os
 import pathlib
@@ -10,14 +10,15 @@ import sys
 import pages
 import pytest
 
-PAGE = pages.ROOT / "docs" / "guides" / "repository.md"
+GUIDES = pages.ROOT / "docs" / "guides"
+REPOSITORY, ALL_CARDS = GUIDES / "repository.md", GUIDES / "all_cards.md"
 ELSEWHERE = ("git clone", "cd ", "npu-shim engine install")  # what a test leaves to the user
 
 
-def typed():
-    """[(line, lines that it prints)] of the page's console blocks, in order."""
+def typed(page):
+    """[(line, lines that it prints)] of a page's console blocks, in order."""
     commands = []
-    for block in pages.blocks(PAGE):
+    for block in pages.blocks(page):
         text = re.sub(r" *\\\n *", " ", block.text)  # lines that end in a backslash go on
         for line in text.splitlines() if block.language == "console" else ():
             if line.startswith("$ "):
@@ -27,25 +28,30 @@ def typed():
     return [(line, printed) for line, printed in commands if not line.startswith(ELSEWHERE)]
 
 
-@pytest.fixture(scope="module")
-def clone(tmp_path_factory):
+@pytest.fixture(params=[REPOSITORY, ALL_CARDS], ids=["repository", "all cards"])
+def page(request):
+    return request.param
+
+
+@pytest.fixture
+def clone(page, tmp_path):
     """A copy of the user's clone, with the page's files."""
     folder = pathlib.Path(os.environ.get("NPU_SHIM_REPOSITORIES", "")) / "google-research" / "bert"
     if not os.environ.get("NPU_SHIM_REPOSITORIES") or not folder.is_dir():
         pytest.skip("NPU_SHIM_REPOSITORIES names no folder with a clone of google-research/bert")
     if not os.environ.get("NPU_SHIM_JAX"):
         pytest.skip("NPU_SHIM_JAX names no interpreter for the engine")
-    copy = tmp_path_factory.mktemp("guide") / "bert"
+    copy = tmp_path / "bert"
     shutil.copytree(str(folder), str(copy))
-    for name, text in pages.files(PAGE).items():
+    for name, text in pages.files(page).items():
         (copy / name).write_text(text, encoding="utf-8")
     return copy
 
 
 @pytest.mark.nightly
-def test_bert_gets_from_its_clone_to_a_mixed_step_on_pjrt(clone):
+def test_what_a_guide_types_prints_what_it_says(page, clone):
     own = {**os.environ, "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]}
-    for line, printed in typed():
+    for line, printed in typed(page):
         done = subprocess.run(
             line, shell=True, cwd=str(clone), env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             check=False,
@@ -55,7 +61,9 @@ def test_bert_gets_from_its_clone_to_a_mixed_step_on_pjrt(clone):
         assert not missing, (line, missing, done.stdout[-3000:])
 
 
-def test_the_page_has_the_commands_that_it_is_about():
-    lines = [line for line, _ in typed()]
+def test_the_pages_have_the_commands_that_they_are_about():
+    lines = [line for line, _ in typed(REPOSITORY)]
     assert any("--precision-mode auto --engine pjrt" in line for line in lines)
     assert any("--init_checkpoint=float32" in line for line in lines)
+    lines = [line for line, _ in typed(ALL_CARDS)]
+    assert [any("--devices %d" % count in line for line in lines) for count in (2, 8)] == [True, True]
