@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 NODE = re.compile(r'"(?:[^";]*/)?step/([^";]+)[";]')  # of a location, which names the step's function first
+MESH = "sdy.mesh"  # names the devices that a program divides itself among
 TARGET = "1.0.0"  # the version of StableHLO to write: every supported release of JAX reads it
 
 
@@ -45,9 +46,18 @@ def _refusal(reason: Any) -> str:
 
 
 def portable(module: Any, target: str = TARGET) -> bytes:
-    """Returns an MLIR module of StableHLO as a portable artifact of that version, within its context."""
+    """Returns an MLIR module of StableHLO as a portable artifact of that version, within its context.
+
+    One that says by Shardy's dialect what devices compute of it is for the release of JAX that reads it here.
+    """
+    from jaxlib import _jax
     from jaxlib.mlir.dialects import stablehlo as dialect
 
+    if any(operation.operation.name == MESH for operation in module.body.operations):
+        from jax.interpreters import mlir
+
+        divided: bytes = _jax.mlir.serialize_portable_artifact(mlir.module_to_bytecode(module), target, True)
+        return divided
     artifact: bytes = dialect.serialize_portable_artifact(module, target)
     return artifact
 

@@ -45,21 +45,28 @@ INFINITY = float("inf")
 BITS = {"bfloat16": (8, 7), "float16": (5, 10)}  # of exponent and fraction
 
 
-def attention(spec: Spec, highest: bool = False, interpret: bool = False) -> Callable[..., tuple[Any, ...]]:
+def attention(
+    spec: Spec, highest: bool = False, interpret: bool = False, more: Sequence[str] = (), sums: str = ""
+) -> Callable[..., tuple[Any, ...]]:
     """Returns the function of jax arrays that a Spec describes: it takes `spec.arguments`, and returns `spec.results`.
 
     Args:
         spec: Spec that `blocks.refused` does not refuse.
         highest: whether float32 products are computed in full, not in TF32.
         interpret: whether to run on a CPU, slowly.
+        more: names of operands behind those of the Spec: "first", int32 [1], is the number of the first batch where
+            these are a part of all that dropout draws for.
+        sums: dtype of the bias's gradient, "" for that of the Spec.
     """
     setting = Setting(spec, blocks(spec), highest, interpret)
 
     def run(*operands: Any) -> tuple[Any, ...]:
-        named = {argument.name: operand for argument, operand in zip(spec.arguments, operands)}
+        named = dict(zip([*(argument.name for argument in spec.arguments), *more], operands))
         if spec.rate:
             named["seed"] = lax.bitcast_convert_type(named["seed"], jnp.uint32)
         dtypes = {result.name: result.dtype for result in spec.results}
+        if sums:
+            dtypes["dbias"] = sums
         if spec.kind == FORWARD:
             return _call(_forward, "forward", setting, Grid("s"), named, dtypes)
         out, d_out = (named[name].astype(jnp.float32) for name in ("out", "d_out"))
@@ -175,6 +182,8 @@ def _dropout(setting: Setting, refs: Any, rows: Span, columns: Span) -> Callable
         return lambda values: values
     inside = rows.first + lax.broadcasted_iota(jnp.int32, (rows.count, 1), 0)
     places = [place if size > 1 else 0 for place, size in zip((refs.batch, refs.head), sizes)]
+    if hasattr(refs, "first"):
+        places[0] += refs.first[0]
     row = (places[0] * sizes[1] + places[1]) * sizes[2] + (inside if sizes[2] > 1 else jnp.zeros_like(inside))
     value = lax.broadcasted_iota(jnp.int32, (1, columns.count // draws.PER_VALUE), 1)
     counter = row, columns.first // draws.PER_VALUE + value

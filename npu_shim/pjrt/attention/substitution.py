@@ -11,7 +11,7 @@ import re
 from typing import Any, Mapping
 
 from npu_shim.pjrt import convert
-from npu_shim.pjrt.attention import lowering
+from npu_shim.pjrt.attention import division, lowering
 from npu_shim.pjrt.attention.blocks import refused
 from npu_shim.pjrt.attention.spec import KERNEL, Spec
 from npu_shim.pjrt.placement import Placement
@@ -23,10 +23,11 @@ OLDEST = (8, 0)  # compute capability: Triton compiles for Ampere and later
 def for_devices(
     artifact: bytes, table: Mapping[str, str], highest: bool, placement: Placement
 ) -> tuple[bytes, dict[str, str]]:
-    """Substitutes where the program runs on a GPU that runs the kernels; see `substituted`."""
-    count = len(placement.devices)
-    why = "kernels are for one device, this is for %d" % count if count > 1 else unfit(placement.devices[0])
-    return (artifact, dict.fromkeys(table, why)) if why else substituted(artifact, table, highest, "cuda")
+    """Substitutes where the program runs on GPUs that run the kernels; see `substituted`."""
+    why = unfit(placement.devices[0])
+    if why:
+        return artifact, dict.fromkeys(table, why)
+    return substituted(artifact, table, highest, "cuda", len(placement.devices))
 
 
 def unfit(device: Any) -> str:
@@ -44,7 +45,7 @@ def unfit(device: Any) -> str:
 
 
 def substituted(
-    artifact: bytes, table: Mapping[str, str], highest: bool, platform: str
+    artifact: bytes, table: Mapping[str, str], highest: bool, platform: str, devices: int = 1
 ) -> tuple[bytes, dict[str, str]]:
     """Substitutes.
 
@@ -53,6 +54,7 @@ def substituted(
         table: name of a function, as TensorFlow has it, to its Spec as JSON.
         highest: whether float32 products are computed in full, not in TF32.
         platform: "cuda", or "cpu" for interpreted kernels.
+        devices: how many run the program together.
 
     Returns:
         (the artifact, for each name of the table `KERNEL` or why the composite stays).
@@ -61,14 +63,14 @@ def substituted(
     from jaxlib.mlir import ir
 
     specs = {name: _read(text) for name, text in table.items()}
-    said: dict[str, set[str]] = {name: {_refused(spec)} - {""} for name, spec in specs.items()}
+    said: dict[str, set[str]] = {name: {_refused(spec, devices)} - {""} for name, spec in specs.items()}
     with mlir.make_ir_context() as context, context, ir.Location.unknown():
         module = convert.parsed(artifact)
         for function in [operation for operation in module.body.operations if operation.operation.name == FUNCTION]:
             name = _named(function, table)
             spec = specs.get(name)
-            if spec is not None and not refused(spec):
-                said[name].add(_replace(ir, function, spec, highest, platform))
+            if spec is not None and not said[name] - {KERNEL}:
+                said[name].add(_replace(ir, function, spec, highest, platform, devices))
         if any(KERNEL in text for text in said.values()):
             artifact = convert.portable(module, convert.newest())
         return artifact, {name: _said(text) for name, text in said.items()}
@@ -82,8 +84,10 @@ def _read(text: str) -> Spec | None:
         return None
 
 
-def _refused(spec: Spec | None) -> str:
-    return refused(spec) if spec is not None else "another release of npu_shim exported it: export it again"
+def _refused(spec: Spec | None, devices: int) -> str:
+    if spec is None:
+        return "another release of npu_shim exported it: export it again"
+    return refused(spec) or (division.refused(spec, devices) if devices > 1 else "")
 
 
 def _said(outcomes: set[str]) -> str:
@@ -101,10 +105,10 @@ def _name(function: Any) -> str:
     return str(function.attributes["sym_name"]).strip('"')
 
 
-def _replace(ir: Any, function: Any, spec: Spec, highest: bool, platform: str) -> str:
+def _replace(ir: Any, function: Any, spec: Spec, highest: bool, platform: str, devices: int) -> str:
     """Puts the kernel in the place of a function; returns `KERNEL`, or why not."""
     try:
-        replacement = ir.Module.parse(lowering.module(spec, highest, platform))
+        replacement = ir.Module.parse(lowering.module(spec, highest, platform, devices))
     except Exception as reason:  # each release of JAX has its own for what it cannot lower; the composite does
         lines = str(reason).strip().splitlines() or [""]
         return "this JAX cannot lower the kernel: %s: %s" % (type(reason).__name__, lines[0])
@@ -114,6 +118,7 @@ def _replace(ir: Any, function: Any, spec: Spec, highest: bool, platform: str) -
     kernel, wanted = functions["main"], function.attributes["function_type"]
     if kernel.attributes["function_type"] != wanted:
         return "the kernel is %s, expected %s" % (kernel.attributes["function_type"], wanted)
+    _place_mesh(ir, function, replacement)
     own = _name(function)
     names = {name: own if name == "main" else "%s.%s" % (own, name) for name in functions}
     for name, function_op in functions.items():
@@ -123,6 +128,14 @@ def _replace(ir: Any, function: Any, spec: Spec, highest: bool, platform: str) -
         _rename_calls(ir, copy, names)
     function.operation.erase()
     return KERNEL
+
+
+def _place_mesh(ir: Any, function: Any, replacement: Any) -> None:
+    """Copies the mesh of devices that a replacement names into the program, once."""
+    meshes = [operation for operation in replacement.body.operations if operation.operation.name == division.MESH]
+    program = function.operation.parent.regions[0].blocks[0]
+    if meshes and all(operation.operation.name != division.MESH for operation in program.operations):
+        meshes[0].operation.clone(ir.InsertionPoint.at_block_begin(program))
 
 
 def _rename_calls(ir: Any, function: Any, names: Mapping[str, str]) -> None:

@@ -23,6 +23,7 @@ AXES = {
     "q": "bshd", "k": "bthd", "v": "bthe", "out": "bshe", "d_out": "bshe", "dq": "bshd", "dk": "bthd", "dv": "bthe",
     "bias": "bhst", "hidden": "bhst", "dbias": "bhst", "most": "bhs", "sums": "bhs", "total": "bhs",
 }  # fmt: skip
+WORDS = {"seed": 2, "first": 1}  # operands that every program sees as a whole: how many numbers
 BROADCAST = ("bias", "hidden")  # operands that may have an axis once for all
 
 
@@ -117,8 +118,8 @@ class Grid:
 
     def seen(self, setting: Setting, name: str) -> Any:
         """What a program sees of an operand: its block of the axes along which it works, all of others."""
-        if name == "seed":
-            return pl.BlockSpec((2,), lambda block, head, batch: (0,))
+        if name in WORDS:
+            return pl.BlockSpec((WORDS[name],), lambda block, head, batch: (0,))
         axes, shape = AXES[name], setting.shape(name)
 
         def seen(axis: str, size: int) -> Any:
