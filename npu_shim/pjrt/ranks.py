@@ -14,6 +14,8 @@ compare their lists before they run any of it (`engine.together`).
 from __future__ import annotations
 
 import functools
+import glob
+import os
 import re
 from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple, Sequence
@@ -21,6 +23,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 import numpy as np
 
 AXIS = "ranks"  # the only axis of the mesh
+CARDS = "/dev/nvidia[0-9]*"  # the files of a machine's GPUs
 NEVER = 10**7  # seconds without a sign of life after which JAX would end a process: our own liveness names the rank
 # an exchange in the text of a compiled program: its result with its layout, its kind, who takes part, how it reduces
 MEETING = re.compile(
@@ -36,12 +39,14 @@ class Job(NamedTuple):
         address: "host:port" of rank 0's service.
         size: number of ranks.
         rank: this process's.
+        local: its number among the ranks of its machine.
         seconds: how long to wait for the others.
     """
 
     address: str
     size: int
     rank: int
+    local: int
     seconds: int
 
 
@@ -53,8 +58,23 @@ def join(jax: Any, job: Job) -> None:
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
-        job.address, job.size, job.rank, initialization_timeout=job.seconds, heartbeat_timeout_seconds=NEVER,
+        job.address, job.size, job.rank, own_card(job.local), initialization_timeout=job.seconds,
+        heartbeat_timeout_seconds=NEVER,
     )  # fmt: skip
+
+
+def own_card(local: int) -> int | None:
+    """Returns the number of a rank's GPU among those that its process sees, None where it sees one at most.
+
+    The launcher shows each rank its own. Other ways to start ranks show each rank all of them, and two ranks on one
+    card are an error of NCCL's.
+
+    Args:
+        local: number of the rank among those of its machine.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = len(glob.glob(CARDS)) if visible is None else len([name for name in visible.split(",") if name.strip()])
+    return local % count if count > 1 else None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from npu_shim.distributed.launcher import layout
 from npu_shim.distributed.liveness import watch
 from npu_shim.engine.runtime import together
 from npu_shim.options import engine
+from npu_shim.pjrt import ranks as of_ranks
 from npu_shim.pjrt.ranks import is_of_all, met
 
 # one step has Horovod's optimizer with a sparse gradient, hccl's with a dense one and a mean over the ranks; in the
@@ -105,6 +106,19 @@ def test_what_a_compiled_program_exchanges_is_read_from_its_text():
     )
     assert [is_of_all(exchange, 3) for exchange in exchanges] == [True, True, False]
     assert (is_of_all("[0, 1, 2] [[4]]", 3), is_of_all("[0, 1] [[4]]", 3)) == (True, False)
+
+
+@pytest.mark.parametrize(("visible", "local", "card"), [
+    ("3", 1, None), ("", 1, None), ("0,1,2,3", 1, 1), ("2,3", 3, 1), (None, 1, 1),
+])  # fmt: skip
+def test_a_rank_that_sees_several_cards_takes_its_own(monkeypatch, tmp_path, visible, local, card):
+    for number in range(2):
+        (tmp_path / ("nvidia%d" % number)).touch()
+    monkeypatch.setattr(of_ranks, "CARDS", str(tmp_path / "nvidia[0-9]*"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert of_ranks.own_card(local) == card
 
 
 class TestWhetherRanksHaveAProgramTogether:

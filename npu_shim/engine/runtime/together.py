@@ -89,7 +89,7 @@ def _own_job() -> Job:
             address = watch.told(0, TOLD)
         if not address:
             raise ConfigError("%s has none" % watch.name_of(0))
-    return Job(address, ranks.world_size(), own, int(seconds))
+    return Job(address, ranks.world_size(), own, ranks.get_local_rank_id(), int(seconds))
 
 
 @dataclass
