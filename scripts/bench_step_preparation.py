@@ -54,7 +54,7 @@ def interpreted(content, entry):
     shapes = [tuple(feed.shape.as_list()) for feed in step.feeds.values()]
     feeds = [[feed.name, feed.dtype.name, shape] for feed, shape in zip(step.feeds.values(), shapes)]
     held = (variable for variable in step.state if variable.name != random_ops.STATE)
-    state = [[variable.name, variable.variable.dtype.name, variable.shape] for variable in held]
+    state = [[variable.name, variable.dtype.name, variable.shape] for variable in held]
     content = packing.of(step.as_program(), shapes).content
     done = lowering.lowered(content, feeds, state, {}, "gpu", "highest")
     if done.refusal:

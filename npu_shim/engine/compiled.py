@@ -108,7 +108,7 @@ class Running:
         device = self._opened()
         key = (shapes, *self._known.key(arrays))
         number = self._programs.get(key)
-        if number is None and self._prepared.packed:
+        if number is None and self._prepared.before is not None:
             number = self._interpreted(shapes, arrays)
         if number is None:
             try:

@@ -97,7 +97,7 @@ class Part:
             PlanError or ConfigError: XLA cannot compile the step; `refusals.NotConstant` or `traced.Refused` if it must
                 know a value.
         """
-        if not self.prepared.packed:
+        if self.prepared.before is None:
             return self._converted(shapes, constants, device, cache)
         try:
             return self._interpreted(shapes, constants, device)

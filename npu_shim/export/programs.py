@@ -72,7 +72,7 @@ def _identity(step, float32_products):
     feeds = [(feed.name, feed.dtype.name, feed.shape.as_list()) for feed in step.feeds]
     fetches = [fetch if isinstance(fetch, str) else (fetch.name, fetch.dtype.name) for fetch in step.fetches]
     state = [
-        (variable.name, variable.variable.dtype.name, variable.variable.shape.as_list(), variable.updated)
+        (variable.name, variable.dtype.name, variable.shape, variable.updated)
         for variable in step.state
     ]
     counts = export.plan_counts(step.plan), step.recomputation.counts(), step.attention.counts()

@@ -235,7 +235,7 @@ def describe(step: step_function.StepFunction, module: Any, kind: str, float32_p
     held = program.parameters[len(step.feeds) :]  # a variable's own shape may be unknown, the program's never is
     roles = state_roles({variable.name: tuple(shape.dimensions) for variable, shape in zip(step.state, held)})
     names = [("feed", feed.name, feed.dtype, "") for feed in step.feeds]
-    names += [("state", variable.name, variable.variable.dtype, roles[variable.name]) for variable in step.state]
+    names += [("state", variable.name, variable.dtype, roles[variable.name]) for variable in step.state]
     fetched = [("fetch", fetch.name, fetch.dtype, "") for fetch in step.fetches if not isinstance(fetch, str)]
     results = program.result.tuple_shapes or [program.result]  # a single value is no tuple of one
     return Manifest(

@@ -49,7 +49,7 @@ def of(
              for feed, shape in zip(prepared.feeds.values(), shapes)]  # fmt: skip
     sizes = {variable.name: variable.shape for variable in prepared.state}
     roles = export.state_roles(sizes)
-    state = [Tensor("state", variable.name, sizes[variable.name], variable.variable.dtype.name, roles[variable.name])
+    state = [Tensor("state", variable.name, sizes[variable.name], variable.dtype.name, roles[variable.name])
              for variable in prepared.state]  # fmt: skip
     asked: dict[str, Any] = {
         "feeds": list(map(_described, feeds)), "state": list(map(_described, state)), "products": products,

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax import export
 
+from npu_shim.rewriter.collector import without_collector
 from npu_shim.step import interpreter
 from npu_shim.step.refusals import Refusal
 from npu_shim.step.unpacking import dtype_of, unpacked
@@ -40,6 +41,7 @@ class Lowered(NamedTuple):
         return {name: value for name, value in self._asdict().items() if name != "artifact"}
 
 
+@without_collector()
 def lowered(
     content: bytes, feeds: list[Described], state: list[Described], known: Mapping[str, Any], platform: str,
     products: str, ranks: tuple[int, Mapping[str, Any]] = (1, {}),

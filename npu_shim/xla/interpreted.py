@@ -11,13 +11,11 @@ from npu_shim.pjrt.attention.spec import CALL, Spec
 from npu_shim.rewriter.analysis.frames import V1_OPS
 from npu_shim.rewriter.collector import without_collector
 from npu_shim.session import lines
-from npu_shim.step import packing
-from npu_shim.xla import pipeline, step_function
+from npu_shim.xla import step_function
 from npu_shim.xla.passes.attention import fusion
 from npu_shim.xla.passes.attention.report import ELSEWHERE, OFF, Attention
 from npu_shim.xla.passes.memory import rematerialization
 from npu_shim.xla.passes.memory.rematerialization.report import Recomputation
-from npu_shim.xla.passes.resources import host_reports
 from npu_shim.xla.passes.sizes import Sizes
 
 UNSIZED = "the sizes of tensors in the step's loops are not known: %s"
@@ -51,10 +49,8 @@ def of(prepared: step_function.Prepared, shapes: Sequence[Any]) -> Interpreted:
     attention = _unfused(manner)
     if recomputation and attention:
         return Interpreted(prepared.packed, recomputation, attention, {})
-    names = [fetch if isinstance(fetch, str) else fetch.name for fetch in prepared.fetches]
-    module = pipeline.module_of(prepared.before, pipeline.results_of(names))
+    module = prepared.module_for_jax()
     with prepared.sized(module, shapes):
-        host_reports.eliminate(module)
         try:
             sizes = Sizes(module)
         except ValueError as reason:
@@ -63,10 +59,8 @@ def of(prepared: step_function.Prepared, shapes: Sequence[Any]) -> Interpreted:
             return _unsized(prepared, attention, str(reason).partition("\n")[0])
         attention = attention or fusion.fused(module, sizes)
         recomputation = recomputation or rematerialization.recomputed(module, manner.recompute, manner.on_cpu, sizes)
-    content = prepared.packed
-    if recomputation.chains or attention.taken:
-        feeds = {name: feed.name for name, feed in prepared.feeds.items()}
-        content = packing.packed(module, feeds, step_function.asked_again(names))
+    is_changed = recomputation.chains or attention.taken
+    content = prepared.as_packed(module) if is_changed else prepared.packed
     texts = [node.attrs["spec"].decode() for node in module.graph if node.op == CALL]
     module.release()
     return Interpreted(content, recomputation, attention, {Spec.from_json(text).name: text for text in texts})

@@ -16,7 +16,6 @@ from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Seque
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-import tensorflow.compat.v2 as v2
 
 from npu_shim.options.passes import Watching
 from npu_shim.rewriter import tf_internals
@@ -28,42 +27,15 @@ from npu_shim.rewriter.ir.module import Module, Provenance
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session.clusters import unchecked
 from npu_shim.step import counters, packing, switch
-from npu_shim.xla import pipeline, rewriting, tracing
+from npu_shim.xla import pipeline, rewriting, states, tracing
 from npu_shim.xla.passes import pruning
 from npu_shim.xla.passes.attention.report import Attention
 from npu_shim.xla.passes.memory.rematerialization.report import Recomputation
 from npu_shim.xla.passes.resources import host_reports, random_ops, writers
 from npu_shim.xla.sources import Argument, Source
+from npu_shim.xla.states import StateVariable
 
 OLDEST = 2, 15
-
-
-@dataclass(frozen=True)
-class StateVariable:
-    """A variable of the step.
-
-    Attributes:
-        name: the variable's name in the graph, which is its name in TensorFlow's checkpoints.
-        variable: the tf.Variable (of eager mode, see `tf_internals.eager_mode`) with its dtype, shape and value.
-        updated: whether the step writes to it.
-    """
-
-    name: str
-    variable: Any
-    updated: bool
-
-    @property
-    def value(self) -> Any:
-        """Its value, np.ndarray."""
-        with tf_internals.eager_mode():
-            return self.variable.numpy()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of its value; the static one may be unknown."""
-        if self.variable.shape.is_fully_defined():
-            return tuple(self.variable.shape.as_list())
-        return tuple(np.shape(self.value))
 
 
 @dataclass(frozen=True)
@@ -200,9 +172,8 @@ class Prepared:
         own: names of the nodes that are the script's own.
         provenance: of the other nodes of graph_def, by name.
         modules: the module that graph_def was written from, until the first `for_shapes` takes it.
-        packed: the step before it got resource variables, as `step.packing` writes it; b"" if nobody asks for that.
-        before: its GraphDef then, None if nobody asks for that.
-        draws: the random ops of `packed` that have a state, as `step.packing.draws` gives them.
+        before: the GraphDef of the step before it got resource variables, for JAX; None where TensorFlow converts it.
+        draws: its random ops that have a state, as `step.packing.draws` gives them.
     """
 
     graph_def: Any
@@ -215,9 +186,34 @@ class Prepared:
     own: frozenset[str]
     provenance: Mapping[str, Provenance]
     modules: list[Module] = field(default_factory=list, repr=False, compare=False)
-    packed: bytes = field(default=b"", repr=False, compare=False)
     before: Any = field(default=None, repr=False, compare=False)
     draws: tuple[Any, ...] = ()
+    contents: list[bytes] = field(default_factory=list, repr=False, compare=False)  # what `packed` has written
+
+    @property
+    def packed(self) -> bytes:
+        """`before` as `step.packing` writes it; errors as of `as_packed`."""
+        if not self.contents:
+            module = self.module_for_jax()
+            self.contents.append(self.as_packed(module))
+            module.release()
+        return self.contents[0]
+
+    def as_packed(self, module: Module) -> bytes:
+        """A module of the step as `step.packing` writes it.
+
+        Raises:
+            PlanError: an op is not known to this TensorFlow.
+        """
+        feeds = {name: feed.name for name, feed in self.feeds.items()}
+        return packing.packed(module, feeds, _asked_again(map(_name, self.fetches)))
+
+    def module_for_jax(self) -> Module:
+        """The module of `before`, without prints and assertions."""
+        names = [fetch if isinstance(fetch, str) else fetch.name for fetch in self.fetches]
+        module = pipeline.module_of(self.before, pipeline.results_of(names))
+        host_reports.eliminate(module)
+        return module
 
     def on(self, platform: str) -> Prepared:
         """The same as a program for another platform, as JAX names it: "cpu", "gpu"."""
@@ -364,40 +360,30 @@ def lowered(
     own = frozenset(node.name for node in graph_def.node)
     before = pruning.without_places(graph_def)
     module = pipeline.module_of(before, pipeline.results_of(map(_name, wanted)))
-    packed, draws = _packed(module, feeds, wanted)
+    draws = _draws(module)
     graph_def = pipeline.run(pipeline.RESOURCES, module, pipeline.Context(), manner.watching)
     places, written = module.results(), {handle.name for handle in writes.written(module.graph)}
     module.graph.results = {n: module.graph.value(text) for n, text in _results(places, graph_def).items()}
-    with tf_internals.eager_mode():
-        state = (*_state(graph_def, written, values, source), *_counters(draws))
+    state = (*states.of_graph(graph_def, written, values, source), *states.of_draws(draws))
     provenance = module.provenance(own)
     return Prepared(
-        graph_def, wanted, places, feeds, state, plan, manner, own, provenance, [module], packed,
-        before if packed else None, draws,
+        graph_def, wanted, places, feeds, state, plan, manner, own, provenance, [module],
+        before if switch.is_on() else None, draws,
     )  # fmt: skip
 
 
-def _packed(module, feeds, wanted):
-    """(A step's module as bytes, its random ops that have a state), (b"", ()) where today's way is wanted."""
+def _draws(module):
+    """The random ops of a step that have a state, () where TensorFlow converts it."""
     if not switch.is_on():
-        return b"", ()
+        return ()
     host_reports.eliminate(module)
-    named = {name: feed.name for name, feed in feeds.items()}
-    return packing.packed(module, named, asked_again(map(_name, wanted))), tuple(packing.draws(module))
+    return tuple(packing.draws(module))
 
 
-def asked_again(names: Iterable[str]) -> list[str]:
+def _asked_again(names: Iterable[str]) -> list[str]:
     """Those of some names that come for the second time."""
     seen: set[str] = set()
     return [name for name in names if name in seen or seen.add(name)]
-
-
-def _counters(draws):
-    """The state of random ops."""
-    if not draws:
-        return ()
-    variable = v2.Variable(counters.initial_state(draws), trainable=False)
-    return (StateVariable(counters.state_name(draws), variable, True),)
 
 
 def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], watching: Watching) -> Any:
@@ -443,27 +429,3 @@ def _require_fed(graph_def, feeds):
 
 def _name(fetched):
     return fetched if isinstance(fetched, str) else fetched.name
-
-
-def _state(graph_def, written, values, source):
-    """The StateVariables of a GraphDef in the order of their names; `written` are names of handles."""
-    named = [(writers.variable_name(node), node) for node in tracing.handles_of(graph_def)]
-    handles = dict(named)  # several nodes may be handles of one variable
-    updated = {name for name, node in named if node.name in written}
-    if values is None:
-        values = source.values_of({name: node.name for name, node in handles.items()})
-    return tuple(
-        StateVariable(name, _variable(name, node, values.get(name)), name in updated)
-        for name, node in sorted(handles.items())
-    )
-
-
-def _variable(name, node, value):
-    dtype, shape = tf.as_dtype(node.attr["dtype"].type), tf.TensorShape(node.attr["shape"].shape)
-    if value is None and name == random_ops.STATE:
-        value = random_ops.initial_state()
-    if value is None:
-        if not shape.is_fully_defined():
-            raise ConfigError("variable '%s' has shape %s, expected a value for it" % (name, shape))
-        value = np.zeros(shape, dtype.as_numpy_dtype)
-    return v2.Variable(value, dtype=dtype, trainable=False, shape=shape)

@@ -207,6 +207,7 @@ def test_what_jax_interprets_computes_as_much_again(model, mode):
         assert step.recomputation.counts() == expected.counts()
     assert len(step.content) > len(prepared.packed) or not expected.chains
     assert expected.chains or (model, mode) == (convolutions, "auto")
+    assert not any("_variable" in vars(variable) for variable in prepared.state)  # nobody has asked for values
 
 
 def test_copies_stand_behind_barriers():

@@ -333,7 +333,7 @@ def test_the_program_takes_feeds_then_state_and_gives_fetches_then_new_state():
     arguments, results = layout.split(")->(")
     kinds = {"float32": "f32", "int32": "s32", "int64": "s64"}
     expected = [(feed.dtype.name, feed.shape) for feed in step.feeds]
-    expected += [(variable.variable.dtype.name, variable.variable.shape) for variable in step.state]
+    expected += [(variable.dtype.name, variable.static) for variable in step.state]
     shown = ["%s[%s]" % (kinds[dtype], ",".join(map(str, shape.as_list()))) for dtype, shape in expected]
     assert [part.split("{")[0].strip(", /*=0123456789") for part in shown] == [s.strip("0123456789") for s in shown]
     assert all(part in arguments for part in shown)

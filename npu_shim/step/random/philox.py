@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -33,14 +34,22 @@ def halves(number: Any) -> tuple[Any, Any]:
 
 def blocks(generator: Generator, numbers: Any) -> Any:
     """The blocks of these numbers, counted from a generator's counter: uint32 [..., 4] for uint64 [...]."""
-    low = jnp.asarray(generator.low, jnp.uint64) + numbers
-    high = jnp.asarray(generator.high, jnp.uint64) + (low < generator.low).astype(np.uint64)
+    return _compiled(*(jnp.asarray(part, jnp.uint64) for part in generator), numbers)
+
+
+def _blocks(key: Any, low: Any, high: Any, numbers: Any) -> Any:
+    first = low
+    low = first + numbers
+    high = high + (low < first).astype(np.uint64)
     counter = [jnp.broadcast_to(part, numbers.shape) for part in (*halves(low), *halves(high))]
-    key = list(halves(jnp.asarray(generator.key, jnp.uint64)))
+    key = list(halves(key))
     for _ in range(ROUNDS):
         counter = _round(counter, key)
         key = [part + step for part, step in zip(key, WEYL)]
     return jnp.stack(counter, -1)
+
+
+_compiled = jax.jit(_blocks)  # traced once for each size: ten rounds take longer to trace than most layers
 
 
 def _round(counter: list[Any], key: list[Any]) -> list[Any]:

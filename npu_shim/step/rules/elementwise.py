@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,38 @@ from npu_shim.step.containers import lists
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import is_known, xp
 
+# what jax.numpy computes by these names, of arrays of one dtype: to trace it costs a fifth there
+DIRECT = {
+    "abs": lax.abs, "add": lax.add, "exp": lax.exp, "equal": lax.eq, "greater": lax.gt, "greater_equal": lax.ge,
+    "less": lax.lt, "less_equal": lax.le, "log": lax.log, "maximum": lax.max, "minimum": lax.min, "multiply": lax.mul,
+    "negative": lax.neg, "not_equal": lax.ne, "sqrt": lax.sqrt, "subtract": lax.sub, "tanh": lax.tanh,
+}  # fmt: skip
+
 
 def _same(name: str) -> Rule:
     """What numpy and jax.numpy compute by this name."""
-    return Rule(lambda attrs, *values: getattr(xp(*values), name)(*values), rows="each")
+    primitive = DIRECT.get(name)
+
+    def computed(attrs: Attrs, *values: Any) -> Any:
+        if is_known(*values):
+            return getattr(np, name)(*values)
+        if primitive is None or any(value.dtype != values[0].dtype or value.dtype == bool for value in values):
+            return getattr(jnp, name)(*values)
+        return primitive(*_of_one_rank(values))
+
+    return Rule(computed, rows="each")
+
+
+def _of_one_rank(values: Sequence[Any]) -> Sequence[Any]:
+    """The values with dimensions of 1 in front; lax broadcasts those."""
+    ranks = [value.ndim for value in values]
+    rank = max(ranks)
+    if min(ranks) == rank:
+        return values
+    widened = lambda value: (1,) * (rank - value.ndim) + value.shape  # noqa: E731
+    return [
+        value.reshape(widened(value)) if is_known(value) else lax.reshape(value, widened(value)) for value in values
+    ]
 
 
 def _traced(function: Callable[..., Any]) -> Rule:

@@ -76,8 +76,9 @@ def _norm(attrs: Attrs, x: Any, axes: Any) -> Any:
 def l2_loss(attrs: Attrs, x: Any) -> Any:
     """L2Loss."""
     x = traced(x)
-    wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
-    return (jnp.sum(wide * wide) / np.array(2, wide.dtype)).astype(x.dtype)
+    wide = lax.convert_element_type(x, np.float32) if x.dtype.itemsize < 4 else x
+    total = jnp.sum(lax.mul(wide, wide))
+    return lax.convert_element_type(lax.div(total, np.array(2, wide.dtype)), x.dtype)
 
 
 def _extreme(name: str) -> Rule:

@@ -152,7 +152,7 @@ def _writers(variable: Node) -> list[Node]:
             is_writer = bool(sources) and node.op not in (*PASSES_ON, *ASKS) and _takes_references(node)
         if is_writer:
             writing.add(node)
-    return [node for node in variable.graph if node in writing]
+    return [node for node in variable.graph if node in writing] if len(writing) > 1 else list(writing)
 
 
 def _passes_on(node: Node, variable: Node) -> bool:
