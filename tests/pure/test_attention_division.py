@@ -48,7 +48,7 @@ def program_of(spec, given):
 def computed():
     """[(what is said, largest difference from one device, exchanges)] for SPECS, of a process with several devices."""
     jax.config.update("jax_num_cpu_devices", DEVICES)
-    placed, found = placement.of(jax, DEVICES), []
+    placed, outcomes = placement.of(jax, DEVICES), []
     for spec in SPECS:
         given = [operand(argument) for argument in spec.arguments]
         artifact, results = program_of(spec, given)
@@ -63,17 +63,17 @@ def computed():
             program = jax.jit(jax_compat.function(jax, artifact, rows, results, "cpu")).lower(*put).compile()
             many = program(*put)
         off = max(float(np.abs(np.asarray(a, "f") - np.asarray(b, "f")).max()) for a, b in zip(many, one))
-        found.append((said[spec.name], off, EXCHANGE.findall(program.as_text())))
-    return found
+        outcomes.append((said[spec.name], off, EXCHANGE.findall(program.as_text())))
+    return outcomes
 
 
 @pytest.mark.nightly  # 20 s, most of it to compile interpreted kernels
 def test_each_device_computes_its_batches_as_one_device_computes_all():
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
-        found = alone.submit(computed).result(300)
-    assert [said for said, *_ in found] == ["kernel"] * 2
-    assert max(off for _, off, _ in found) < 1e-3  # one more sum of sums, of numbers up to 100
-    assert [exchanges for *_, exchanges in found] == [[], [("f32", "1,16,16", "all-reduce")]]
+        outcomes = alone.submit(computed).result(300)
+    assert [said for said, *_ in outcomes] == ["kernel"] * 2
+    assert max(off for _, off, _ in outcomes) < 1e-3  # one more sum of sums, of numbers up to 100
+    assert [exchanges for *_, exchanges in outcomes] == [[], [("f32", "1,16,16", "all-reduce")]]
 
 
 def test_batches_that_do_not_divide_are_named():

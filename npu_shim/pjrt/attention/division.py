@@ -62,27 +62,27 @@ def _main(spec: Spec, devices: int) -> Iterator[str]:
     """The lines of the function that gives each device its part."""
     given, results = list(spec.arguments), list(spec.results)
     taken = given + [argument._replace(shape=(devices,)) for argument in more(spec)]
-    made = list(results)
+    returned = list(results)
     if sums(spec):  # a row of each device
-        made[-1] = Argument("sums", sums(spec), (devices, *results[-1].shape[1:]))
+        returned[-1] = Argument("sums", sums(spec), (devices, *results[-1].shape[1:]))
     names, parts = (["%%%s%d" % (letter, number) for number in range(len(taken))] for letter in "ap")
     yield "func.func public @main(%s) -> (%s) {" % (_signature(names, _types(given)), ", ".join(_types(results)))
     for name, argument in zip(names[len(given) :], more(spec)):
         firsts = [number * spec.q[0] // devices for number in range(devices)]
         yield "%s = stablehlo.constant dense<%s> : %s" % (name, firsts, _type((devices,), argument.dtype))
-    local, local_made = (_types(_part(row, devices) for row in rows) for rows in (taken, made))
+    local, local_returned = (_types(_part(row, devices) for row in rows) for rows in (taken, returned))
     yield '%%r:%d = sdy.manual_computation(%s) in_shardings=[%s] out_shardings=[%s] manual_axes={"%s"} (%s) {' % (
-        len(made), ", ".join(names), _shardings(taken), _shardings(made), AXIS, _signature(parts, local)
+        len(returned), ", ".join(names), _shardings(taken), _shardings(returned), AXIS, _signature(parts, local)
     )  # fmt: skip
-    signature = "(%s) -> (%s)" % (", ".join(local), ", ".join(local_made))
-    yield "%%o:%d = func.call @part(%s) : %s" % (len(made), ", ".join(parts), signature)
-    yield "sdy.return %s : %s" % (_results_of("%o", made), ", ".join(local_made))
-    yield "} : (%s) -> (%s)" % (", ".join(_types(taken)), ", ".join(_types(made)))
+    signature = "(%s) -> (%s)" % (", ".join(local), ", ".join(local_returned))
+    yield "%%o:%d = func.call @part(%s) : %s" % (len(returned), ", ".join(parts), signature)
+    yield "sdy.return %s : %s" % (_results_of("%o", returned), ", ".join(local_returned))
+    yield "} : (%s) -> (%s)" % (", ".join(_types(taken)), ", ".join(_types(returned)))
     if sums(spec):
-        yield from _sum(made[-1], results[-1], len(made) - 1)
-        yield "return %s : %s" % (", ".join([_results_of("%r", made[:-1]), "%sum"]), ", ".join(_types(results)))
+        yield from _sum(returned[-1], results[-1], len(returned) - 1)
+        yield "return %s : %s" % (", ".join([_results_of("%r", returned[:-1]), "%sum"]), ", ".join(_types(results)))
     else:
-        yield "return %s : %s" % (_results_of("%r", made), ", ".join(_types(results)))
+        yield "return %s : %s" % (_results_of("%r", returned), ", ".join(_types(results)))
     yield "}"
 
 
