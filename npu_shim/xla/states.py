@@ -92,7 +92,7 @@ def of_graph(
     )
 
 
-def _variable(name, node, value, updated):
+def _variable(name: str, node: Any, value: Any, updated: bool) -> StateVariable:
     dtype, shape = tf.as_dtype(node.attr["dtype"].type), tf.TensorShape(node.attr["shape"].shape)
     if value is None and name == random_ops.STATE:
         value = random_ops.initial_state()
