@@ -43,6 +43,10 @@ def normed(net, name):
     return tf.nn.batch_normalization(net, mean, variance, offset, scale, 1e-6)
 
 
+def gelu(x):
+    return x * 0.5 * (1.0 + tf.tanh(0.8 * (x + 0.04 * tf.pow(x, 3))))
+
+
 def transformer(x):
     """Attention, layer norm and GELU, twice."""
     net = dense(x, "in", 32)
@@ -51,8 +55,7 @@ def transformer(x):
         query, key, value = (tf.reshape(dense(net, name + part, 32), [4, 8, 32]) for part in "qkv")
         weights = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) * 0.2)
         net = normed(net + dense(tf.reshape(tf.matmul(weights, value), [32, 32]), name + "out", 32), name + "norm1")
-        wide = dense(net, name + "wide", 128)
-        wide = wide * 0.5 * (1.0 + tf.tanh(0.8 * (wide + 0.04 * tf.pow(wide, 3))))
+        wide = gelu(dense(net, name + "wide", 128))
         net = normed(net + dense(wide, name + "narrow", 32), name + "norm2")
     return net
 
@@ -79,9 +82,9 @@ def recurrent(x):
 
 
 def branched(x):
-    """A layer in a loop, and one in a conditional, in front of a transformer's."""
+    """A layer in a loop, and one in a conditional with an activation of many ops, in front of a transformer's."""
     x = tf.while_loop(lambda n, net: n < 3, lambda n, net: (n + 1, dense(net, "loop", 64)), (0, x))[1]
-    x = tf.cond(tf.reduce_sum(x) > 0, lambda: tf.tanh(dense(x, "cond", 64)), lambda: 2.0 * x)
+    x = tf.cond(tf.reduce_sum(x) > 0, lambda: gelu(dense(x, "cond", 64)), lambda: 2.0 * x)
     return transformer(x)
 
 
