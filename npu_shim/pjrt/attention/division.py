@@ -12,7 +12,7 @@ that all batches share is the sum of the devices' own, in float32.
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterable, Iterator, Sequence
+from typing import Any, Iterable, Iterator, Sequence
 
 from npu_shim.pjrt.attention.spec import Argument, Shape, Spec
 from npu_shim.pjrt.convert import MESH
@@ -32,7 +32,8 @@ def refused(spec: Spec, devices: int) -> str:
 def part(spec: Spec, devices: int) -> Spec:
     """Returns what each device computes."""
     shapes = {name: getattr(spec, name) for name in SHAPES}
-    return dataclasses.replace(spec, **{name: _divided(shape, devices) for name, shape in shapes.items() if shape})
+    divided: Any = {name: _divided(shape, devices) for name, shape in shapes.items() if shape}
+    return dataclasses.replace(spec, **divided)
 
 
 def more(spec: Spec) -> tuple[Argument, ...]:

@@ -132,9 +132,9 @@ def _replace(ir: Any, function: Any, spec: Spec, highest: bool, platform: str, d
 
 def _place_mesh(ir: Any, function: Any, replacement: Any) -> None:
     """Copies the mesh of devices that a replacement names into the program, once."""
-    meshes = [operation for operation in replacement.body.operations if operation.operation.name == division.MESH]
+    meshes = [operation for operation in replacement.body.operations if operation.operation.name == convert.MESH]
     program = function.operation.parent.regions[0].blocks[0]
-    if meshes and all(operation.operation.name != division.MESH for operation in program.operations):
+    if meshes and all(operation.operation.name != convert.MESH for operation in program.operations):
         meshes[0].operation.clone(ir.InsertionPoint.at_block_begin(program))
 
 
