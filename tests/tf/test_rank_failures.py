@@ -182,9 +182,8 @@ NIGHTLY_FAULTS = [("kill", 1), ("stop", 1), ("input", 1), ("kill3.5", 1)]
 
 
 @pytest.mark.skipif(not (engine.has_jax() or engine.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none")
-@pytest.mark.parametrize(
-    ("fault", "bad"), [("kill", 0), *(pytest.param(*fault, marks=pytest.mark.nightly) for fault in NIGHTLY_FAULTS)]
-)
+@pytest.mark.nightly  # a minute each: JAX in a worker for each rank
+@pytest.mark.parametrize(("fault", "bad"), [("kill", 0), *NIGHTLY_FAULTS])
 def test_a_rank_is_named_that_is_lost_where_ranks_run_one_program(job, fault, bad):
     """Rank 0 has the service that brings the programs together; without it the others' workers end at once."""
     ended, _ = job(fault, bad=bad, environment=TOGETHER)
