@@ -148,6 +148,7 @@ class Scope:
         guards: name of a node, or (name, output) of a Switch -> `guards.Guard` under which it lives.
         predicates: the traced predicates that guards name.
         decided: those of them whose sides it is on.
+        bounds: name of a node -> what its count is at most, see `control_flow.counted`.
         around: the guard of the call that it is.
         settles: whether it asks `guards` before each node.
         most: how often the loop around it runs at most, None outside of loops or where that is not known.
@@ -167,6 +168,7 @@ class Scope:
         self.guards: dict[Any, guards.Guard] = {}
         self.predicates: dict[Source, Any] = {}
         self.decided: dict[Source, bool] = {}
+        self.bounds: dict[str, int] = {}
         self.around: guards.Guard = ()
         self.settles = order.has_branches
         self.most: int | None = None
@@ -182,7 +184,7 @@ class Scope:
         scope = Scope(self.run, self.schedule, {}, self.path)
         scope.values, scope.given = {**self.values, **values}, self.given
         scope.guards, scope.predicates, scope.around = dict(self.guards), dict(self.predicates), self.around
-        scope.decided = dict(self.decided)
+        scope.decided, scope.bounds = dict(self.decided), dict(self.bounds)
         scope.most, scope.is_unrolled, scope.settles = self.most, self.is_unrolled, self.settles
         scope.serial, scope.total, scope.bounding = self.serial, self.total, self.bounding
         return scope

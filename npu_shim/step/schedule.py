@@ -21,7 +21,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Union
 
-from npu_shim.step import branches, frames
+from npu_shim.step import branches, early, frames
 from npu_shim.step.branches import Conditional
 from npu_shim.step.frames import ENTERS, EXITS, MERGES, NEXTS, SWITCHES, Path
 from npu_shim.step.graph import ARGUMENT, CONTROL, Graph, Node, Source
@@ -46,6 +46,7 @@ class Loop:
         frame: its name.
         nodes: name -> Node, those of inner loops too.
         enters, exits: Nodes.
+        idle: names of Enters with whose values nothing is computed, and which are not among `enters`.
         variables: the loop variables that change.
         constant: those that do not.
         condition: where the value of its LoopCond comes from.
@@ -58,6 +59,7 @@ class Loop:
     nodes: Mapping[str, Node]
     enters: tuple[Node, ...]
     exits: tuple[Node, ...]
+    idle: tuple[str, ...]
     variables: tuple[frames.Variables, ...]
     constant: tuple[frames.Variables, ...]
     condition: Node
@@ -127,6 +129,7 @@ class _Scheduler:
         for node in self._order:
             self._place(node)
         self._afresh: set[str] = set()
+        self._idle: set[str] = set()  # see Loop
         self._variables = self._variables_of()
         self._users: dict[str, list[str]] = collections.defaultdict(list)
         for node in self._order:
@@ -173,6 +176,9 @@ class _Scheduler:
             for name in names:
                 sources = (unit_of.get(source) for source in frames.forward(self._nodes[name], self._nodes))
                 before[unit].update(source for source in sources if source is not None and source != unit)
+        loops = {unit: level.members[unit] for unit in level.inner}
+        is_timed = lambda op: op in READS or self._writes(op)  # noqa: E731
+        self._idle |= early.Units(before, loops, self._nodes, self._users, is_timed).released()
         written, read = self._accesses(level)
         self._count_own_updates(level, before, unit_of)
         urgent = self._counters(level)
@@ -297,7 +303,7 @@ class _Scheduler:
         nodes = {name: self._nodes[name] for name in members}
         own = [node for node in nodes.values() if self._paths[node.name] == path]
         conditions = {node.name for node in own if node.op == "LoopCond"}
-        enters = tuple(node for node in own if node.op in ENTERS)
+        enters = tuple(node for node in own if node.op in ENTERS and node.name not in self._idle)
         if len(conditions) != 1:
             raise Refusal(own[0], "its loop '%s' has %d conditions, expected one" % (path[-1], len(conditions)))
         variables = frames.loop_variables(self._nodes, [node.name for node in own])
@@ -309,7 +315,8 @@ class _Scheduler:
         items = tuple(item for item in self._items(path) if not isinstance(item, Node) or item.name not in apart)
         condition = self._nodes[next(iter(conditions))]
         return Loop(
-            path[-1], nodes, enters, exits, tuple(changing), tuple(constant), condition, items,
+            path[-1], nodes, enters, exits, tuple(self._idle & nodes.keys()), tuple(changing), tuple(constant),
+            condition, items,
             tuple(_needed(items, [condition.name])), tuple(_needed(items, [node.inputs[0][0] for node in exits])),
         )  # fmt: skip
 

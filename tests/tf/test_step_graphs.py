@@ -389,6 +389,30 @@ def test_sparse_updates_by_optimizers(v1_control_flow):
             compared([loss, make(0.1).minimize(loss)], {ids: given}, tolerance=2e-6, runs=2)
 
 
+def lookups(table, ids, limit):
+    """A loop that looks rows up, one that data may end before, and one on a side of a conditional."""
+    looked_up = lambda i, h: (i + 1, tf.tanh(h * tf.nn.embedding_lookup(table, (ids + i) % 6)))  # noqa: E731
+    times = lambda count, h: tf.while_loop(lambda i, h: i < count, looked_up, [0, h])[1]  # noqa: E731
+    h = times(3, tf.ones([5, 2]))
+    h = times(tf.minimum(4, limit), h)
+    return tf.cond(limit > 1, lambda: times(2, h), lambda: h * 2.0)
+
+
+def test_lookups_in_loops_are_trained(v1_control_flow):
+    """Rows and ids of each iteration stand one behind the other in the gradient, which a loop makes.
+
+    The gradient that the optimizer makes waits for another one, which waits for the loop.
+    """
+    ids, given = fed(np.int32([3, 1, 3, 0, 5]))
+    limit, count = fed(np.int32(2))
+    table = tf.get_variable("t", initializer=np.linspace(-1, 1, 12).astype(np.float32).reshape(6, 2))
+    loss = tf.reduce_sum(tf.square(lookups(table, ids, limit) - 0.5))
+    gradient = tf.convert_to_tensor(tf.gradients(loss, table)[0])
+    with tf.control_dependencies([gradient]):
+        train = tf.train.AdamOptimizer(0.1).minimize(loss)
+    compared([loss, gradient, train], {ids: given, limit: count}, tolerance=1e-5, runs=2)
+
+
 def test_random_numbers_are_tensorflows_own():
     tf.set_random_seed(7)
     drawn = [tf.random_uniform([5, 7], -3, 1000, dtype=dtype, seed=3) for dtype in (tf.int32, tf.int64)]

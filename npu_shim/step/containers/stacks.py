@@ -16,6 +16,7 @@ import numpy as np
 
 from npu_shim.step import guards
 from npu_shim.step.containers import rooms
+from npu_shim.step.control_flow import counted
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import Unbounded, Unsupported
 from npu_shim.step.rules.table import Effect
@@ -68,6 +69,7 @@ def push(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
         cells[handle.key] = Kept((*(old or ()), value))
     else:
         _put(scope, guard, handle, _as_number(scope, handle, value))
+    counted.keep(scope, node, handle.key)
     return pushed
 
 
@@ -142,6 +144,7 @@ def _pushed(cell: Any, value: Any, instance: Any) -> Any:
 def pop(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     """StackPopV2."""
     (handle,) = inputs
+    counted.take(scope, node, handle.key)
     cells, facts = scope.run.cells, scope.run.facts
     if (handle.key, "fixed") in facts:
         return facts[handle.key, "fixed"]

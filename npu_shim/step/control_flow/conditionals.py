@@ -109,6 +109,7 @@ class _Side:
             parts = tuple(map(_restored, _outputs(inner.values[name]), numbers))
             scope.values[name] = parts if type(inner.values[name]) is tuple else parts[0]
         scope.predicates.update(given.predicates[self._side])
+        scope.bounds.update(inner.bounds)
         own = (self._key, self._side)
         for place in (*self._unit.on, *inner.guards):
             if self._unit.on.get(place[0] if isinstance(place, tuple) else place) is self._side:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import guards
-from npu_shim.step.control_flow import traced_loops, trips
+from npu_shim.step.control_flow import appended, counted, traced_loops, trips
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import Refusal, Unsupported
 from npu_shim.step.schedule import Loop
@@ -27,6 +27,7 @@ def run(scope: Any, loop: Loop) -> None:
     for node in loop.enters:
         scope.values[node.name] = scope.raw(node.inputs[0])
         _note_guard(scope, node)
+    scope.values.update(dict.fromkeys(loop.idle, np.float32(0)))
     if any(scope.values[node.name] is DEAD for node in loop.enters):
         scope.values.update((node.name, DEAD) for node in loop.exits)
         return
@@ -36,8 +37,22 @@ def run(scope: Any, loop: Loop) -> None:
         scope.guards[variable.merge] = guard
     start = {variable.merge: scope.raw(variable.start) for variable in loop.variables}
     count = trips.of_frame(loop, scope, start, scope.table)
-    last = {**_looped(scope, loop, start, count, guard), **({} if guard else count.last)}
-    _leave(scope, loop, last, guard)
+    if count.most is None:
+        count = counted.downwards(scope, loop)
+    known = {} if guard else _known_last(scope, loop, start, count)
+    _leave(scope, loop, {**_looped(scope, loop, start, count, guard), **known}, guard)
+
+
+def _known_last(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips) -> dict[str, Any]:
+    """The last values of loop variables, as far as they are known."""
+    if count.most is None:
+        return {}
+    numbers = counted.last(scope, loop, start, count.most)
+    counted.note(scope, loop, numbers)
+    if not count.is_exact:
+        return {}
+    settled = trips.settled(loop, scope, start, scope.table) if count.most else {}
+    return {**settled, **numbers, **count.last}
 
 
 def _note_guard(scope: Any, node: Node) -> None:
@@ -88,6 +103,8 @@ def _pass(scope: Any, loop: Loop, taken: Any, items: Any) -> None:
 
 def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, guard: guards.Guard) -> Any:
     values = {merge: scope.value(raw) for merge, raw in start.items()}
+    growing = appended.variables(loop, scope, values)
+    values.update((merge, appended.opened(values[merge])) for merge in growing)
     for merge, value in values.items():
         if isinstance(value, HANDLES):
             raise scope.refusal(scope.nodes[merge], "a handle changes from iteration to iteration")
@@ -103,11 +120,18 @@ def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
         inner.counts(number, count.most)
         if count.most is None:
             inner.bounding = (*inner.bounding, *scope.feeds_behind(loop.condition.name))
+        appended.leave_out(inner, growing.values())
         _pass(inner, loop, TAKEN, loop.items)
-        return {variable.merge: inner.carried(variable.following) for variable in loop.variables}
+        return {
+            variable.merge: appended.with_rows(inner, carried[variable.merge], growing[variable.merge])
+            if variable.merge in growing else inner.carried(variable.following)
+            for variable in loop.variables
+        }  # fmt: skip
 
     known = count._replace(is_exact=count.is_exact and not guard)
-    return traced_loops.while_loop(scope.run, values, condition, body, known)
+    fitted = appended.fitted(scope, loop, count.most) if growing else None
+    last = traced_loops.while_loop(scope.run, values, condition, body, known, fitted)
+    return {**last, **{merge: appended.closed(last[merge], known.is_exact) for merge in growing}}
 
 
 def _unrolled(scope: Any, loop: Loop, start: dict[str, Any], count: int) -> Any:

@@ -17,6 +17,7 @@ from npu_shim.step.schedule import Loop
 from npu_shim.step.values import is_known
 
 LONGEST = 1_000_000  # iterations that are counted
+LARGEST_SHAPE = 16  # elements
 LONGEST_BOUND = 20_000  # where a part of the condition is not known
 
 
@@ -42,28 +43,43 @@ OPEN = Trips(None, False)
 def of_frame(loop: Loop, scope: Any, start: Mapping[str, Any], rules: Mapping[str, Any]) -> Trips:
     """The trips of a loop of TensorFlow 1; `start` maps the Merges of its variables to their first values."""
     following = {variable.merge: variable.following for variable in loop.variables}
-    fixed = {variable.merge for variable in loop.constant}
     chosen = deciding(loop.nodes, loop.condition.name, following)
     following = {merge: source for merge, source in following.items() if merge in chosen}
-    unknown = {variable.merge for variable in loop.variables} - chosen
-    entered = {node.name for node in loop.enters}
-
-    def partial(state: Mapping[str, Any]) -> Partial:
-        def given(name: str) -> Any:
-            if name in state:
-                return (state[name], UNKNOWN)
-            is_outside = name not in loop.nodes or name in fixed or name in entered
-            others = name in unknown
-            return UNKNOWN if others else scope.values.get(name, UNKNOWN) if is_outside else None
-
-        return Partial(scope.nodes, given, rules, scope.run.program.functions)
-
     condition = (loop.condition.name, 0)
     return _counted(
         {merge: value if is_known(value) else UNKNOWN for merge, value in start.items() if merge in chosen},
-        lambda state: partial(state).condition(condition),
-        lambda state: _next(partial(state), following),
+        lambda state: _iteration(loop, scope, state, rules).condition(condition),
+        lambda state: _next(_iteration(loop, scope, state, rules), following),
     )
+
+
+def settled(loop: Loop, scope: Any, start: Mapping[str, Any], rules: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge of a variable -> the value that it has after the first iteration, and keeps: shapes of gradients."""
+    values = {}
+    for variable in loop.variables:
+        first = start[variable.merge]
+        if is_known(first) and first.dtype.kind in "bi" and first.size <= LARGEST_SHAPE:
+            second = _iteration(loop, scope, {variable.merge: first}, rules)(variable.following)
+            if second is not UNKNOWN:
+                third = _iteration(loop, scope, {variable.merge: second}, rules)(variable.following)
+                if third is not UNKNOWN and np.array_equal(second, third):
+                    values[variable.merge] = second
+    return values
+
+
+def _iteration(loop: Loop, scope: Any, state: Mapping[str, Any], rules: Mapping[str, Any]) -> Partial:
+    """An iteration, of which these loop variables are known and no others."""
+    fixed = {variable.merge for variable in loop.constant}
+    unknown = {variable.merge for variable in loop.variables}
+    entered = {node.name for node in loop.enters}
+
+    def given(name: str) -> Any:
+        if name in state:
+            return (state[name], UNKNOWN)
+        is_outside = name not in loop.nodes or name in fixed or name in entered
+        return UNKNOWN if name in unknown else scope.values.get(name, UNKNOWN) if is_outside else None
+
+    return Partial(scope.nodes, given, rules, scope.run.program.functions)
 
 
 def _next(partial: Partial, following: Mapping[Any, Source]) -> dict[Any, Any]:

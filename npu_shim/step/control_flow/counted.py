@@ -1,0 +1,98 @@
+"""Loop variables of TensorFlow 1 that count, and what is known of them where the number of iterations is only bounded.
+
+A loop's gradient runs as often as the loop has: the loop counts upwards from 0, and the gradient's loop downwards to 1
+from that count, or from one of many that a Stack keeps. So it runs at most as often as the loop may have.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+import numpy as np
+
+from npu_shim.step.control_flow.trips import OPEN, Trips
+from npu_shim.step.frames import ENTERS, NEXTS, SWITCHES, Variables
+from npu_shim.step.graph import Node, Source
+from npu_shim.step.schedule import Loop
+from npu_shim.step.values import is_known, whole
+
+HANDS_ON = frozenset(["Identity", *NEXTS, *SWITCHES])
+
+
+def behind(loop: Loop, source: Source) -> Source:
+    """Where what stands on an edge comes from in an iteration."""
+    while source[0] in loop.nodes and loop.nodes[source[0]].op in HANDS_ON:
+        source = loop.nodes[source[0]].inputs[0]
+    return source
+
+
+def _step(scope: Any, loop: Loop, variable: Variables, ops: tuple[str, ...]) -> int | None:
+    """What each iteration adds to a variable, or takes from it, by one of these ops; None for anything else."""
+    node = scope.nodes[behind(loop, variable.following)[0]]
+    if node.op not in ops or behind(loop, node.inputs[0]) != (variable.merge, 0):
+        return None
+    step = _known(scope, loop, node.inputs[1])
+    return whole(step) if step is not None and step.dtype.kind == "i" else None
+
+
+def _known(scope: Any, loop: Loop, source: Source) -> Any:
+    """The value of a scalar that is the same in each iteration, None if it is not known."""
+    node = scope.nodes[source[0]]
+    value = node.attrs["value"] if node.op == "Const" else scope.values.get(node.name) if node.op in ENTERS else None
+    return value if value is not None and is_known(value) and not np.ndim(value) else None
+
+
+def last(scope: Any, loop: Loop, start: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Merge of a variable that counts upwards -> its value after so many iterations."""
+    values = {}
+    for variable in loop.variables:
+        first = start[variable.merge]
+        step = _step(scope, loop, variable, ("Add", "AddV2")) if is_known(first) and not np.ndim(first) else None
+        if step is not None and step > 0:
+            values[variable.merge] = np.asarray(whole(first) + most * step).astype(first.dtype)
+    return values
+
+
+def note(scope: Any, loop: Loop, values: Mapping[str, Any]) -> None:
+    """Notes that Exits give at most these values."""
+    for node in loop.exits:
+        merge, _ = behind(loop, node.inputs[0])
+        if merge in values:
+            scope.bounds[node.name] = whole(values[merge])
+
+
+def bound(scope: Any, source: Source) -> int | None:
+    """What stands on an edge at most, None if that is not known."""
+    name = source[0]
+    while name not in scope.bounds and scope.nodes[name].op in (*HANDS_ON, *ENTERS):
+        name = scope.nodes[name].inputs[0][0]
+    return scope.bounds.get(name)  # type: ignore[no-any-return]
+
+
+def keep(scope: Any, node: Node, key: str) -> None:
+    """Notes the bound of what a node pushes to a Stack."""
+    most, facts = bound(scope, node.inputs[1]), scope.run.facts
+    before = facts.get((key, "bound"), 0)
+    facts[key, "bound"] = None if most is None or before is None else max(most, before)
+
+
+def take(scope: Any, node: Node, key: str) -> None:
+    """Notes the bound of what a node pops of a Stack."""
+    most = scope.run.facts.get((key, "bound"))
+    if most is not None:
+        scope.bounds[node.name] = most
+
+
+def downwards(scope: Any, loop: Loop) -> Trips:
+    """How often a loop runs at most that counts downwards from what is bounded; OPEN for another loop."""
+    test = scope.nodes[loop.condition.inputs[0][0]]
+    if test.op not in ("Greater", "GreaterEqual"):
+        return OPEN
+    merge, least = behind(loop, test.inputs[0])[0], _known(scope, loop, test.inputs[1])
+    for variable in loop.variables:
+        first = bound(scope, variable.start) if variable.merge == merge else None
+        step = _step(scope, loop, variable, ("Sub",)) if first is not None and least is not None else None
+        if first is not None and step is not None and step > 0:
+            over = first - whole(least) + (test.op == "GreaterEqual")  # the first values with which it goes on
+            return Trips(max(0, -(-over // step)), False)
+    return OPEN
