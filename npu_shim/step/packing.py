@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+from types import MappingProxyType
 from typing import Any, Iterable, Mapping
 
 from npu_shim.pjrt.attention import spec as specs
@@ -42,7 +43,8 @@ def packed(module: Module, feeds: Mapping[str, str], again: Iterable[str] = ()) 
         PlanError: an op is not known to this TensorFlow; the error names its node.
     """
     writer = _Writer(module)
-    graph = writer.graph(module.graph)
+    placeholders = {fed: module.graph.value(name) for name, fed in feeds.items() if name in module.graph}
+    graph = writer.graph(module.graph, placeholders)
     named = {name: place for name, *place in graph["results"]}
     graph["results"] += [[name + AGAIN, *named[name]] for name in again]
     functions = {}
@@ -98,15 +100,16 @@ class _Writer:
         self.variables: dict[str, Any] = {}
         self.called: set[str] = set()
 
-    def graph(self, graph: Graph) -> dict[str, Any]:
-        """A graph or a function's body."""
+    def graph(self, graph: Graph, placeholders: Mapping[str, Value] = MappingProxyType({})) -> dict[str, Any]:
+        """A graph or a function's body; a result that is fed is the Placeholder in its place."""
         nodes = list(graph.nodes.values())
+        given = {name: placeholders.get(name, value) for name, value in graph.results.items()}
         if graph is self._graph:  # of a session's, only what the results need
-            needed = order.ancestors([value.node for value in graph.results.values()])
+            needed = order.ancestors([value.node for value in given.values()])
             nodes = [node for node in nodes if node in needed]
         numbers = {node: number for number, node in enumerate(nodes)}
         returned = getattr(graph, "signature", None)
-        results = graph.results if returned is None else {out.name: graph.results[out.name] for out in returned.outputs}
+        results = given if returned is None else {out.name: given[out.name] for out in returned.outputs}
         effects = {"^" + name: node.output(CONTROL) for name, node in getattr(graph, "effects", {}).items()}
         return {
             "nodes": [self._node(node, numbers) for node in nodes],

@@ -164,3 +164,15 @@ def test_attention_and_what_is_computed_again_are_looked_for_on_every_tensorflow
     assert [taken.shape for taken in step.attention.taken] == [(4, 1, 8, 8)]
     assert step.recomputation.chains
     assert b"NpuShimDropoutSeed" in step.content
+
+
+def test_a_tensor_inside_the_graph_is_fetched_as_it_is_fed(monkeypatch, caplog):
+    """What it would be computed of is no part of the step: it is text."""
+    monkeypatch.setenv("NPU_SHIM_STEP", "jax")
+    _, second = tf.split(tf.strings.to_number(tf.constant(["1", "2", "3", "4"])), 2)
+    with caplog.at_level(logging.INFO, "npu_shim"):
+        step = npu_shim.compile_step(tf.get_default_graph(), [second + 1.0, second], [second], engine="pjrt")
+        more, itself = step({second: [10.0, 20.0]})
+    assert more.tolist() == [11.0, 21.0]
+    assert itself.tolist() == [10.0, 20.0]
+    assert "converted by TensorFlow" not in caplog.text
