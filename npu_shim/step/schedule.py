@@ -3,8 +3,8 @@
     data and control edges first; where these leave it open:
     1. A node that writes to a variable runs after every node that reads it and does not follow the write.
     2. Nodes that write run as late as they can.
-    3. Two updates that set a variable to something made of its own value count both, unless one read serves both: the
-       second reads after the first.
+    3. Each update that sets a variable to something made of its own value counts, unless one read serves several: the
+       next one reads after it (`own_updates`).
     4. A counter, Assign(v, v + 1) of a reference variable that waits for nothing, counts at once: the executor goes on
        with it on the thread that has read v (three of four runs of TensorFlow 2.15.1 and 1.15.5, on two cores).
     5. Otherwise nodes run in the order in which they become ready, as a session's do.
@@ -19,9 +19,9 @@ import collections
 import functools
 import heapq
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Union
 
-from npu_shim.step import branches, early, frames
+from npu_shim.step import branches, early, frames, own_updates
 from npu_shim.step.branches import Conditional
 from npu_shim.step.frames import ENTERS, EXITS, MERGES, NEXTS, SWITCHES, Path
 from npu_shim.step.graph import ARGUMENT, CONTROL, Graph, Node, Source
@@ -110,13 +110,6 @@ class _Level:
 
     members: dict[str, list[str]] = field(default_factory=lambda: collections.defaultdict(list))
     inner: dict[str, Path] = field(default_factory=dict)
-
-
-class _Update(NamedTuple):
-    """An assignment, and what reads its variable for the value that it is set to and for nothing else."""
-
-    node: Node
-    reads: list[Node]
 
 
 class _Scheduler:
@@ -217,21 +210,20 @@ class _Scheduler:
         return written, read
 
     def _count_own_updates(self, level: _Level, before: dict[str, set[str]], unit_of: Mapping[str, str]) -> None:
-        """Has each update of a variable by its own value read after the one before it, where no edge orders them."""
-        updates: dict[str, list[_Update]] = collections.defaultdict(list)
+        """Has updates of a variable by its own value read after those before them, where no edge orders them."""
+        updates: dict[str, list[own_updates.Update]] = collections.defaultdict(list)
         for name in level.members:
             node = self._nodes.get(name)
             if node is not None and node.op in ASSIGNS and len(node.inputs) > 1:
                 own = self._variables.get(node.inputs[0][0], frozenset())
                 reads = self._own_reads(node, own, unit_of) if len(own) == 1 else []
                 if reads:
-                    updates[next(iter(own))].append(_Update(node, reads))
+                    updates[next(iter(own))].append(own_updates.Update(node, reads))
         for variable, several in updates.items():
-            for first, second in zip(several, several[1:]):
-                self._wait(before, variable, first, second)
+            self._afresh |= own_updates.put_in_order(before, variable, several, self._reads_of)
 
     def _own_reads(self, node: Node, own: frozenset[str], unit_of: Mapping[str, str]) -> list[Node]:
-        """The reads of an _Update; what makes its value directly is one of them even if it serves others."""
+        """The reads of an Update; what makes its value directly is one of them even if it serves others."""
         makes = self._nodes[node.inputs[1][0]]
         chain, pending, reads = {node.name, makes.name}, [makes], []
         while pending:
@@ -245,21 +237,6 @@ class _Scheduler:
             chain |= sources
             pending += map(self._nodes.__getitem__, sorted(sources))
         return reads
-
-    def _wait(self, before: dict[str, set[str]], variable: str, first: _Update, second: _Update) -> None:
-        """Has an update read after another one, unless one of them follows the other, or one read serves both."""
-        if self._reads_of(first.reads) & self._reads_of(second.reads):
-            return
-        if all(_follows(before, read.name, first.node.name) for read in second.reads):
-            return
-        if any(_follows(before, read.name, second.node.name) for read in first.reads):
-            return
-        for read in second.reads:
-            if _follows(before, first.node.name, read.name):
-                text = "'%s' is set from its own value by '%s' too, and no order of the two counts both"
-                raise Refusal(second.node, text % (variable, first.node.name))
-            before[read.name].add(first.node.name)
-            self._afresh.add(read.name)
 
     def _counters(self, level: _Level) -> set[str]:
         """The nodes of counters: each Assign, and what makes its value."""
@@ -335,19 +312,6 @@ def _needed(items: Iterable[Item], names: Iterable[str]) -> list[Item]:
 
 def _sources_of(item: Loop | Conditional) -> Iterable[str]:
     return (source for node in item.nodes.values() for source in node.sources() if source not in item.nodes)
-
-
-def _follows(before: Mapping[str, set[str]], unit: str, other: str) -> bool:
-    """Whether a unit follows another one, or is it."""
-    pending, seen = [unit], {unit}
-    while pending:
-        at = pending.pop()
-        if at == other:
-            return True
-        new = before.get(at, set()) - seen
-        seen |= new
-        pending += new
-    return False
 
 
 def _readers_first(

@@ -279,6 +279,19 @@ def test_updates_that_take_one_read_see_one_value():
     assert step.state["v"] in (1, 2)
 
 
+def test_updates_of_which_two_take_one_read_and_another_none_of_theirs():
+    """One of the two counts, and so does the third one: also where it comes first, as the second waits for it."""
+    for waits in (False, True):
+        v = tf.get_variable("v%d" % waits, initializer=np.float32(1), use_resource=True)
+        read = v.read_value()
+        first, third = v.assign(read * 2).op, v.assign(v.read_value() * 3)
+        with tf.control_dependencies([third] if waits else []):
+            second = v.assign(read * 5).op
+        step = Step(tf.get_default_graph(), [first, third.op, second], {v.op.name: np.float32(1)})
+        step()
+        assert step.state[v.op.name] in (6, 15)
+
+
 def test_reads_come_before_writes_that_they_do_not_follow():
     v = tf.get_variable("v", initializer=np.float32(1), use_resource=True)
     before = v.read_value() * 2
