@@ -362,6 +362,12 @@ class Scope:
         behind = schedule.sources_behind(self.schedule.graph, self.nodes[name], feeds)
         return [feeds[fed] for fed in behind]
 
+    def integers_behind(self, name: str) -> list[str]:
+        """The feeds of integers, by the user's names, that a node is computed of."""
+        named = {shown: fed for fed, shown in self.run.program.feeds.items()}
+        kinds = {feed: self.nodes[named[feed]].attrs["dtype"] for feed in self.feeds_behind(name)}
+        return [feed for feed, dtype in kinds.items() if isinstance(dtype, np.dtype) and dtype.kind in "iub"]
+
 
 def _require_known(numbers: Sequence[int], values: Sequence[Any]) -> None:
     for number in range(len(values)) if ALL in numbers else numbers:

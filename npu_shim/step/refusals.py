@@ -7,6 +7,8 @@ from typing import Iterable
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.step.graph import Node
 
+UNBOUNDED = "it keeps a value of each iteration, and how many there are at most is not known when the step is traced"
+
 
 class Refusal(PlanError):
     """An op has no rule, a rule does not take such values, or a value had to be known.

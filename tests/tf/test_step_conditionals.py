@@ -1,4 +1,4 @@
-"""Conditionals of TensorFlow 1 in steps of `npu_shim.step`: one side is computed, and sessions say what it gives."""
+"""Conditionals of TensorFlow 1 in steps of `npu_shim.step`, and lookups in its loops, beside sessions."""
 
 import numpy as np
 import pytest
@@ -147,3 +147,27 @@ def test_arrays_to_which_a_side_writes():
 
     y = tf.while_loop(lambda i, array: i < 5, body, [0, other])[1].stack()
     compared([y, tf.gradients(tf.reduce_sum(tf.square(y)), x)[0]], {x: given}, tolerance=1e-5)
+
+
+def lookups(table, ids, limit):
+    """A loop that looks rows up, one that data may end before, and one on a side of a conditional."""
+    looked_up = lambda i, h: (i + 1, tf.tanh(h * tf.nn.embedding_lookup(table, (ids + i) % 6)))  # noqa: E731
+    times = lambda count, h: tf.while_loop(lambda i, h: i < count, looked_up, [0, h])[1]  # noqa: E731
+    h = times(3, tf.ones([5, 2]))
+    h = times(tf.minimum(4, limit), h)
+    return tf.cond(limit > 1, lambda: times(2, h), lambda: h * 2.0)
+
+
+def test_lookups_in_loops_are_trained():
+    """Rows and ids of each iteration stand one behind the other in the gradient, which a loop makes.
+
+    The gradient that the optimizer makes waits for another one, which waits for the loop.
+    """
+    ids, given = fed(np.int32([3, 1, 3, 0, 5]))
+    limit, count = fed(np.int32(2))
+    table = tf.get_variable("t", initializer=np.linspace(-1, 1, 12).astype(np.float32).reshape(6, 2))
+    loss = tf.reduce_sum(tf.square(lookups(table, ids, limit) - 0.5))
+    gradient = tf.convert_to_tensor(tf.gradients(loss, table)[0])
+    with tf.control_dependencies([gradient]):
+        train = tf.train.AdamOptimizer(0.1).minimize(loss)
+    compared([loss, gradient, train], {ids: given, limit: count}, tolerance=1e-5, runs=2)

@@ -110,6 +110,19 @@ def test_a_loop_whose_length_is_fed_wants_to_know_it(v1_control_flow):
     compared([y], {x: given, n: count})  # without a gradient nothing is kept
 
 
+def test_so_does_one_of_version_2(v2_control_flow):
+    """Feeds of floats are not asked for: what a loop makes of them may never end."""
+    x, given = fed(np.float32([0.5, 0.6]))
+    n, count = fed(np.int32(4))
+    y = tf.reduce_sum(power_loop(x, n))
+    z = tf.while_loop(lambda z: tf.reduce_sum(z) < 9.0, lambda z: [tf.square(z)], [x])[0]
+    for of, feeds, named in ((y, {x: given, n: count}, (n.name,)), (z, {x: given}, ())):
+        with pytest.raises(Refusal, match="how many there are at most is not known") as refused:
+            Step(tf.get_default_graph(), tf.gradients(of, x), (), [*feeds])(feeds)
+        assert refused.value.feeds == named
+    compared([y, tf.gradients(y, x)[0]], {x: given}, {n: count})
+
+
 def counted(step, limit):
     """A loop that counts in float32: 0.1 seven times is less than 0.7."""
     return lambda x: tf.while_loop(
@@ -361,6 +374,20 @@ def test_branches_of_version_2_too(v2_control_flow):
     side_that_shapes_decide()
 
 
+def test_what_branches_of_version_2_keep_for_their_gradient(v2_control_flow):
+    """In one place matrices of two shapes, of which the graph says the rank, and rows whose number data decide."""
+    x, p = tf.placeholder(tf.float32, [None, 4]), tf.placeholder(tf.bool, [])
+    w = tf.get_variable("w", initializer=np.linspace(-1, 1, 16).astype(np.float32).reshape(4, 4), use_resource=True)
+    rows = lambda: tf.reduce_sum(tf.sigmoid(tf.boolean_mask(x @ w, x[:, 0] > 0.0)))  # noqa: E731
+    deep = lambda: tf.cond(x[0, 0] > 0.0, lambda: tf.exp(x @ w) * x, lambda: tf.sigmoid(x @ w))  # noqa: E731
+    fetches = []
+    for one, other in ((rows, lambda: tf.reduce_sum(w)), (deep, lambda: tf.tanh(x * w[0]))):
+        loss = tf.reduce_mean(tf.square(tf.cond(p, one, other) - 1.0))
+        fetches += [loss, *tf.gradients(loss, [x, w])]
+    for taken in (True, False):
+        compared(fetches, {x: np.float32([[0.5, -1, 0.25, 1], [-1, 0.75, 0.5, 1]]), p: np.bool_(taken)}, tolerance=2e-6)
+
+
 def test_what_would_count_rows_that_are_not_there_is_refused():
     x, given = fed(np.float32([[1, -2], [3, 4], [-5, 6], [7, 8]]))
     rows = tf.boolean_mask(x, x[:, 0] > 0)
@@ -400,30 +427,6 @@ def test_sparse_updates_by_optimizers(v1_control_flow):
             dense = tf.get_variable("d", initializer=np.float32([0.5, 1.5]), use_resource=bool(number % 2))
             loss = tf.reduce_sum(tf.square(tf.gather(table, ids) * dense))
             compared([loss, make(0.1).minimize(loss)], {ids: given}, tolerance=2e-6, runs=2)
-
-
-def lookups(table, ids, limit):
-    """A loop that looks rows up, one that data may end before, and one on a side of a conditional."""
-    looked_up = lambda i, h: (i + 1, tf.tanh(h * tf.nn.embedding_lookup(table, (ids + i) % 6)))  # noqa: E731
-    times = lambda count, h: tf.while_loop(lambda i, h: i < count, looked_up, [0, h])[1]  # noqa: E731
-    h = times(3, tf.ones([5, 2]))
-    h = times(tf.minimum(4, limit), h)
-    return tf.cond(limit > 1, lambda: times(2, h), lambda: h * 2.0)
-
-
-def test_lookups_in_loops_are_trained(v1_control_flow):
-    """Rows and ids of each iteration stand one behind the other in the gradient, which a loop makes.
-
-    The gradient that the optimizer makes waits for another one, which waits for the loop.
-    """
-    ids, given = fed(np.int32([3, 1, 3, 0, 5]))
-    limit, count = fed(np.int32(2))
-    table = tf.get_variable("t", initializer=np.linspace(-1, 1, 12).astype(np.float32).reshape(6, 2))
-    loss = tf.reduce_sum(tf.square(lookups(table, ids, limit) - 0.5))
-    gradient = tf.convert_to_tensor(tf.gradients(loss, table)[0])
-    with tf.control_dependencies([gradient]):
-        train = tf.train.AdamOptimizer(0.1).minimize(loss)
-    compared([loss, gradient, train], {ids: given, limit: count}, tolerance=1e-5, runs=2)
 
 
 def test_random_numbers_are_tensorflows_own():

@@ -14,7 +14,7 @@ import numpy as np
 from npu_shim.step import guards
 from npu_shim.step.containers import rooms, stacks
 from npu_shim.step.graph import Node
-from npu_shim.step.refusals import Unbounded, Unknown, Unsupported
+from npu_shim.step.refusals import UNBOUNDED, Unbounded, Unknown, Unsupported
 from npu_shim.step.rules.table import Effect
 from npu_shim.step.values import Handle, Rows, ints, is_known, traced, whole
 
@@ -52,7 +52,7 @@ def make(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     if scope.serial is not None:
         if stacks.is_kept(scope, node.name):
             if scope.total is None:
-                raise Unbounded(stacks.UNBOUNDED)
+                raise Unbounded(UNBOUNDED)
             instance, total = jnp.asarray(scope.serial, jnp.int32), scope.total
         else:
             scope.run.cells.pop(key, None)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step.refusals import Unknown, Unsupported
+from npu_shim.step.refusals import UNBOUNDED, Unbounded, Unknown, Unsupported
 from npu_shim.step.rules.table import Rule
 from npu_shim.step.values import Rows, is_known, traced, whole
 
@@ -282,7 +282,7 @@ def _fitted(held: Any, after: Any, most: int | None) -> Any:
         return List(after.buffer, _carried_length(held.length, after.length), held.dtype)
     grows = after.room - held.room
     if grows and most is None:
-        raise Unsupported("a list grows, and how often is not known when the step is traced")
+        raise Unbounded(UNBOUNDED)
     element = jax.tree.map(lambda part: jax.ShapeDtypeStruct(part.shape[1:], part.dtype), after.buffer)
     buffer = _with_buffer(held, element)
     if grows > 0:

@@ -18,13 +18,12 @@ from npu_shim.step import guards
 from npu_shim.step.containers import rooms
 from npu_shim.step.control_flow import counted
 from npu_shim.step.graph import Node
-from npu_shim.step.refusals import Unbounded, Unsupported
+from npu_shim.step.refusals import UNBOUNDED, Unbounded, Unsupported
 from npu_shim.step.rules.table import Effect
 from npu_shim.step.schedule import HANDS_ON
 from npu_shim.step.values import Handle, is_known, traced
 
 KIND = "stack"
-UNBOUNDED = "it keeps a value of each iteration, and how many there are at most is not known when the step is traced"
 
 
 def make(scope: Any, node: Node, inputs: Sequence[Any]) -> Handle:

@@ -11,10 +11,10 @@ from typing import Any, Callable, Iterable, Mapping
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step.containers import lists, stacks
+from npu_shim.step.containers import lists
 from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow.counted import HANDS_ON, behind
-from npu_shim.step.refusals import Unsupported
+from npu_shim.step.refusals import UNBOUNDED, Unsupported
 from npu_shim.step.schedule import Loop
 from npu_shim.step.values import Rows, is_known, is_tensor, traced, whole
 
@@ -82,7 +82,7 @@ def fitted(scope: Any, loop: Loop, most: int | None) -> Callable[[Any, Any], Any
 
     def with_room(start: Any, result: Any) -> Any:
         if most is None:
-            raise scope.refusal(loop.condition, stacks.UNBOUNDED, scope.feeds_behind(loop.condition.name))
+            raise scope.refusal(loop.condition, UNBOUNDED, scope.feeds_behind(loop.condition.name))
         return lists.fitted(start, result, most)
 
     return with_room

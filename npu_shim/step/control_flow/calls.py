@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from typing import Any, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step.containers import lists
+from npu_shim.step.containers import lists, optionals
 from npu_shim.step.control_flow import traced_loops, trips
 from npu_shim.step.frames import value_source
 from npu_shim.step.graph import CONTROL, Callee, Graph, Node
-from npu_shim.step.refusals import Refusal, Unsupported
+from npu_shim.step.refusals import Refusal, Unbounded, Unsupported
 from npu_shim.step.rules.table import Effect
 from npu_shim.step.values import HANDLES, is_known
 
@@ -30,7 +31,7 @@ def activated(scope: Any, node: Node, name: str, arguments: Sequence[Any]) -> An
     inner = type(scope)(scope.run, scope.run.schedule_of(body), given, "%s%s//" % (scope.path, node.name))
     inner.predicates, inner.around = dict(scope.predicates), scope.guard(node.name)
     inner.most, inner.is_unrolled = scope.most, scope.is_unrolled
-    inner.serial, inner.total = scope.serial, scope.total
+    inner.serial, inner.total, inner.bounding = scope.serial, scope.total, scope.bounding
     inner.settles = inner.settles or bool(inner.around)
     return inner
 
@@ -95,7 +96,7 @@ def _branched(scope: Any, node: Node, predicate: Any, names: Sequence[str], argu
     given: list[list[Any]] = [[] for _ in names]
 
     def branch(number: int) -> Any:
-        inner = activated(scope, node, names[number], arguments)
+        inner = activated(scope, node, names[number], [optionals.on_branch(raw, number) for raw in arguments])
         values = _interpreted(inner)
         given[number] = [value if isinstance(value, HANDLES) else None for value in values]
         return [np.int32(0) if isinstance(value, HANDLES) else value for value in values]
@@ -123,6 +124,8 @@ def while_(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     cells, facts = dict(scope.run.cells), dict(scope.run.facts)
     try:
         return as_outputs(loop.traced())
+    except Unbounded as reason:
+        raise scope.refusal(node, str(reason), loop.bounding()) from None
     except (Refusal, Unsupported):
         if not can_unroll:
             raise
@@ -154,7 +157,17 @@ class _While:
             arguments[at] = value
         inner = activated(self._scope, self._node, name, arguments)
         inner.counts(number, self._count.most)
+        inner.bounding = self.bounding()
         return inner
+
+    def bounding(self) -> tuple[str, ...]:
+        """The feeds of whole numbers that say how often it and the loops around it run, where that is not known."""
+        scope = self._scope
+        if self._count.most is not None:
+            return scope.bounding  # type: ignore[no-any-return]
+        graphs = body_of(scope, self._condition), body_of(scope, self._body)
+        behind = (scope.integers_behind(self._node.inputs[at][0]) for at in sorted(trips.deciding_arguments(*graphs)))
+        return tuple(dict.fromkeys((*scope.bounding, *itertools.chain.from_iterable(behind))))
 
     def traced(self) -> list[Any]:
         """The last values."""

@@ -96,7 +96,7 @@ def of_functions(
 
     (result,) = returned(condition)
     sources = returned(body)
-    chosen = _deciding_arguments(condition, body, result)
+    chosen = deciding_arguments(condition, body)
     return _counted(
         {at: start[at] if is_known(start[at]) else UNKNOWN for at in chosen},
         lambda state: of_body(condition, listed(state), rules, functions).condition(result),
@@ -104,8 +104,9 @@ def of_functions(
     )
 
 
-def _deciding_arguments(condition: Graph, body: Graph, result: Source) -> set[int]:
+def deciding_arguments(condition: Graph, body: Graph) -> set[int]:
     """Numbers of the loop variables that a condition depends on, in this iteration or through later ones."""
+    (result,) = returned(condition)
     asked = deciding(condition.nodes, result[0], {name: (name, 0) for name in condition.arguments})
     numbers = {condition.arguments.index(name) for name in asked}
     sources, itself = returned(body), {name: (name, 0) for name in body.arguments}
