@@ -130,13 +130,14 @@ def test_iterations_are_a_number_of_steps(folder, count):
 def test_a_bound_that_any_step_of_a_loop_has_passed_is_told(slow, monkeypatch):
     """The engine's loops fetch of their last step only."""
     from npu_shim.engine.device import programs
+    from npu_shim.step.lowering import Lowered
 
     fetches = [Tensor("fetch", "loss:0", (), "float32"), Tensor("fetch", manifest.HOLDS, (), "bool")]
     feed = Tensor("feed", "x:0", (), "float32")
     lowered = jax.export.export(jax.jit(lambda x: (x, x < 3)))(jax.ShapeDtypeStruct((), np.float32))
     monkeypatch.setattr(program_module.Program, "has_slow_loops", slow)
     device = programs.InProcess()
-    device._lowered = {b"graph": lowered.mlir_module_serialized}
+    device._lowered = {b"graph": Lowered(lowered.mlir_module_serialized, [], [])}
     described = Manifest((feed,), tuple(fetches), iterations=3)
     number = device.load(described, b"graph").number
     for values in ([1, 2, 1], [5, 1, 2], [1, 5, 2], [1, 2, 5]):

@@ -51,7 +51,7 @@ def interpreted_by_jax(prepared):
         described, step = traced.of(prepared, shapes, {}, there)
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(True)
-    return described, device._lowered[step.content]
+    return described, device._lowered[step.content].artifact
 
 
 @pytest.fixture
