@@ -119,16 +119,21 @@ class Ranks:
         part = part if part.ndim else part.reshape(1)
         return self.jax.make_array_from_single_device_arrays(self._shape(part.shape), self.sharding, [part])
 
-    @functools.cached_property
+    @property
     def sharding(self) -> Any:
         """The jax sharding of all ranks' arrays."""
-        from jax import sharding
-
-        return sharding.NamedSharding(sharding.Mesh(np.array(self.devices), (AXIS,)), sharding.PartitionSpec(AXIS))
+        return _sharding(self.devices)
 
     def _shape(self, own: Sequence[int]) -> tuple[int, ...]:
         first, *others = _divisible(own)
         return (first * len(self.devices), *others)
+
+
+@functools.lru_cache(maxsize=None)  # it is asked for with each array of each step
+def _sharding(devices: tuple[Any, ...]) -> Any:
+    from jax import sharding
+
+    return sharding.NamedSharding(sharding.Mesh(np.array(devices), (AXIS,)), sharding.PartitionSpec(AXIS))
 
 
 def _divisible(shape: Sequence[int]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from npu_shim.rewriter.errors import ConfigError
 def seen(count, platform="gpu"):
     """A stand-in for the module jax on a machine with so many devices."""
     there = [types.SimpleNamespace(platform=platform, id=number) for number in range(count)]
-    return types.SimpleNamespace(devices=lambda: there)
+    return types.SimpleNamespace(local_devices=lambda: there)
 
 
 def test_a_feed_is_split_where_its_first_dimension_is_a_multiple():

@@ -116,7 +116,7 @@ def opened(monkeypatch):
         monkeypatch.setattr(serving, "time", types.SimpleNamespace(monotonic=itertools.count().__next__))
         monkeypatch.setattr(serving, "SHARE", 0.5)
         monkeypatch.setattr(serving, "InProcess", lambda *opening: here.device)
-        monkeypatch.setattr(starting, "worker", lambda interpreter, devices: here)
+        monkeypatch.setattr(starting, "worker", lambda *opening: here)
         return remote.Worker("python", exact)
 
     return worker

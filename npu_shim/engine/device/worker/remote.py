@@ -103,8 +103,9 @@ class Worker:
                 feeds, fetches = exchanged(exchange[1], manifest)
                 rows = rows_of(feeds, manifest.iterations)
                 self._programs[number] = rows, fetches, updated(manifest), exchange[0]
-                told = {name: answer[name] for name in ("cache_hit", "warning", "undivided", "share", "exchanges")}
-                return Loading(number, composites=tuple(answer["composites"]), **told)
+                told = {name: answer[name] for name in ("cache_hit", "warning", "undivided", "share")}
+                told.update((name, tuple(answer[name])) for name in ("composites", "exchanges"))  # JSON makes lists
+                return Loading(number, **told)
 
             message = {"do": "load", "manifest": asdict(manifest), "cache": cache, "block": exchange[0]}
             loading: Loading = self._ask(loaded, message, hlo, [] if fits else [exchange[1]])
