@@ -8,12 +8,12 @@ block's tensor is entered only to be waited for; it is not entered then.
 
 from __future__ import annotations
 
-import collections
 from dataclasses import dataclass
 from typing import Callable, Collection, Mapping
 
 from npu_shim.step.frames import ENTERS
 from npu_shim.step.graph import Node
+from npu_shim.step.order import in_order, users_of
 
 CONSTANT = frozenset(["Const", "Stack", "StackV2"])
 
@@ -97,15 +97,4 @@ class Units:
 
 def waiting(before: Mapping[str, set[str]]) -> set[str]:
     """The units that wait for what waits for them, and what follows these."""
-    users: dict[str, list[str]] = collections.defaultdict(list)
-    left = {unit: len(sources) for unit, sources in before.items()}
-    for unit, sources in before.items():
-        for source in sources:
-            users[source].append(unit)
-    ready = [unit for unit, count in left.items() if not count]
-    for unit in ready:  # grows while it is read
-        for user in users[unit]:
-            left[user] -= 1
-            if not left[user]:
-                ready.append(user)
-    return {unit for unit, count in left.items() if count}
+    return set(before).difference(in_order(before, users_of(before)))

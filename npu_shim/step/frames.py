@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Iterable, Mapping
 
+from npu_shim.step import order
 from npu_shim.step.graph import Graph, Node, Source
 from npu_shim.step.refusals import Refusal
 
@@ -33,17 +34,8 @@ def in_order(graph: Graph) -> list[Node]:
         Refusal: the graph has a cycle that is no loop.
     """
     nodes = graph.nodes
-    left = {name: len(set(forward(node, nodes))) for name, node in nodes.items()}
-    users: dict[str, list[str]] = {}
-    for name, node in nodes.items():
-        for source in set(forward(node, nodes)):
-            users.setdefault(source, []).append(name)
-    ready = [name for name, count in left.items() if not count]
-    for name in ready:  # grows while it is read
-        for user in users.get(name, ()):
-            left[user] -= 1
-            if not left[user]:
-                ready.append(user)
+    before = {name: set(forward(node, nodes)) for name, node in nodes.items()}
+    ready = list(order.in_order(before, order.users_of(before)))
     if len(ready) < len(nodes):
         done = set(ready)
         raise Refusal(next(node for name, node in nodes.items() if name not in done), "it is part of a cycle")

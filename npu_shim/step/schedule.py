@@ -25,6 +25,7 @@ from npu_shim.step import branches, early, frames, own_updates
 from npu_shim.step.branches import Conditional
 from npu_shim.step.frames import ENTERS, EXITS, MERGES, NEXTS, SWITCHES, Path
 from npu_shim.step.graph import ARGUMENT, CONTROL, Graph, Node, Source
+from npu_shim.step.order import in_order, users_of
 from npu_shim.step.refusals import Refusal
 
 VARIABLES = frozenset(["VariableV2", "Variable", "VarHandleOp", "TemporaryVariable"])
@@ -333,20 +334,10 @@ def _readers_first(
 
 def _reached(before: Mapping[str, set[str]], bits: Mapping[str, int]) -> dict[str, int]:
     """Unit -> the bits of the units that it follows."""
-    users: dict[str, list[str]] = collections.defaultdict(list)
-    left = {unit: len(sources) for unit, sources in before.items()}
-    for unit, sources in before.items():
-        for source in sources:
-            users[source].append(unit)
-    ready = [unit for unit, count in left.items() if not count]
-    follows = dict.fromkeys(before, 0)
-    for unit in ready:  # grows while it is read
-        given = follows[unit] | bits.get(unit, 0)
+    users, follows = users_of(before), dict.fromkeys(before, 0)
+    for unit in in_order(before, users):
         for user in users[unit]:
-            follows[user] |= given
-            left[user] -= 1
-            if not left[user]:
-                ready.append(user)
+            follows[user] |= follows[unit] | bits.get(unit, 0)
     return follows
 
 
@@ -358,11 +349,8 @@ def _ordered(
     node_of: Callable[[str], Node],
 ) -> Iterable[str]:
     """Yields the units in the order that the module's docstring gives."""
-    users: dict[str, list[str]] = collections.defaultdict(list)
+    users = users_of(before)
     waiting: dict[str, list[str]] = collections.defaultdict(list)  # reader -> what it should precede
-    for unit, sources in before.items():
-        for source in sources:
-            users[source].append(unit)
     for unit, readers in soft.items():
         for reader in readers:
             waiting[reader].append(unit)
