@@ -26,7 +26,7 @@ from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.session import lines
 from npu_shim.session.observers import trace
-from npu_shim.step import counters
+from npu_shim.step import counters, switch
 from npu_shim.step.packing import AGAIN
 from npu_shim.xla import refusals, step_function
 from npu_shim.xla.passes import pruning
@@ -311,6 +311,11 @@ def make(source, request, nodes, taken, options, steps=(), meeting=None):
     Raises:
         PlanError or ConfigError: why it is not taken.
     """
+    with switch.for_engine():
+        return _made(source, request, nodes, taken, options, steps)
+
+
+def _made(source, request, nodes, taken, options, steps):
     user = [source.feed(name) for name in request.feeds]
     fetches = [name for name in dict.fromkeys(request.tensors) if name not in request.feeds]
     cut = cutting.plan(nodes, fetches, request.targets)

@@ -70,7 +70,7 @@ def require(tensorflow: str) -> None:
     """Raises ConfigError where PJRT cannot run steps; `tensorflow` is the release that is here."""
     if not is_taken(tensorflow):
         versions = (*OLDEST, tensorflow, switch.VARIABLE)
-        text = "engine 'pjrt' needs TensorFlow %d.%d or later, this is %s; %s=jax, which is experimental, takes it"
+        text = "engine 'pjrt' needs TensorFlow %d.%d or later, this is %s; %s=jax takes it"
         raise ConfigError(text % versions)
     if not has_jax() and interpreter() is None:
         raise ConfigError(
@@ -81,7 +81,7 @@ def require(tensorflow: str) -> None:
 
 def is_taken(tensorflow: str) -> bool:
     """Whether PJRT runs steps of this release: where the graph itself travels, TensorFlow need not make programs."""
-    return is_converted(tensorflow) or switch.is_on()
+    return is_converted(tensorflow) or switch.is_wanted()
 
 
 def is_converted(tensorflow: str) -> bool:

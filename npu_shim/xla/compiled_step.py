@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections import Counter
@@ -14,6 +15,7 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest, one_of
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.session import devices
+from npu_shim.step import switch
 from npu_shim.xla import known_feeds, open_rows, recent, rewriting, step_checkpoint, step_function
 from npu_shim.xla.passes.legalize.site import NotConstant
 from npu_shim.xla.passes.shapes import compile_time, dynamic_shapes
@@ -79,7 +81,8 @@ def compile_step(
     wanted = list(fetches.values()) if isinstance(fetches, dict) else fetches
     source = source.of_step(wanted)
     target = device or devices.accelerator()
-    prepared = step_function.prepare(source, wanted, feeds, constants, None, target, **options)
+    with switch.for_engine() if engine == "pjrt" else contextlib.nullcontext():
+        prepared = step_function.prepare(source, wanted, feeds, constants, None, target, **options)
     run_one = running(prepared, iterations_per_loop, device, rewriting.cache_of(source, options), most)
     return CompiledStep(prepared, source, fetches, iterations_per_loop, run_one)
 

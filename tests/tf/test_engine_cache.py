@@ -100,6 +100,7 @@ def test_a_session_s_option_wins_and_a_folder_that_does_not_serve_is_said_once(p
 
 
 def test_of_a_program_in_the_cache_tensorflow_traces_nothing(patched, tmp_path, monkeypatch):
+    monkeypatch.setenv("NPU_SHIM_STEP", "tensorflow")
     traced, trace = [], tracing.traced
     monkeypatch.setattr(tracing, "traced", lambda *given: traced.append(given) or trace(*given))
     losses = [trained(npu_shim_xla_cache=str(tmp_path)) for _ in range(2)]

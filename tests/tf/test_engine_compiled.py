@@ -10,7 +10,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.export import programs
+from npu_shim.export import programs, traced
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer
 from npu_shim.xla import refusals, step_function
 
@@ -20,7 +20,7 @@ FLOAT32 = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}
 MIX = {"precision_mode": "allow_mix_precision", "profile": "gpu"}
 
 
-def built(convolution=False):
+def built(convolution=False, rate=0.2):
     """A graph with dropout, a loss scale that grows, and a step counter."""
     graph = tf.Graph()
     with graph.as_default():
@@ -29,7 +29,7 @@ def built(convolution=False):
         if convolution:
             kernel = tf.get_variable("k", [3, 1, 2], initializer=tf.glorot_uniform_initializer(3))
             h = tf.reshape(tf.nn.conv1d(h[..., None], kernel, 1, "SAME"), [-1, 32])
-        h = tf.nn.dropout(h, rate=0.2, seed=5)
+        h = tf.nn.dropout(h, rate=rate, seed=5) if rate else h  # in TensorFlow's own XLA other elements than in sessions
         logits = tf.matmul(h, tf.get_variable("v", [h.shape[1], 2], initializer=tf.glorot_uniform_initializer(2)))
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits), name="loss")
         manager = ExponentialUpdateLossScaleManager(2.0**10, 3, 1, decr_ratio=0.5)
@@ -57,7 +57,7 @@ def step_of(graph, engine="pjrt", **more):
     ("convolution", "mode", "rtol"), [(False, FLOAT32, 1e-4), (False, MIX, 4e-3), (True, FLOAT32, 1e-4)]
 )
 def test_steps_and_loops_are_those_of_tensorflow_s_xla(convolution, mode, rtol):
-    graph = built(convolution)
+    graph = built(convolution, 0)
     wanted, one, loop = (step_of(graph, "tensorflow", **mode), step_of(graph, **mode),
                          step_of(graph, iterations_per_loop=5, **mode))  # fmt: skip
     data = batches(10)
@@ -79,7 +79,7 @@ def test_steps_and_loops_are_those_of_tensorflow_s_xla(convolution, mode, rtol):
 
 
 def test_checkpoints_go_both_ways_and_to_a_saver(tmp_path):
-    graph, data = built(), batches(6)
+    graph, data = built(rate=0), batches(6)
     one, other = step_of(graph), step_of(graph, "tensorflow")
     first = [one(feeds)["loss"] for feeds in data[:3]]
     path = one.save(tmp_path / "at3")
@@ -121,19 +121,21 @@ def test_of_many_shapes_the_least_recently_used_program_gives_way(engine, monkey
     loads = []
     step, plain = step_of(built(), engine, programs=2), step_of(built(), engine)
     running = step._running
-    for_shapes = step_function.Prepared.for_shapes
+    place, name = (traced, "of") if engine == "pjrt" else (step_function.Prepared, "for_shapes")
+    made = getattr(place, name)
 
-    def counted(self, shapes=()):
+    def counted(prepared, shapes=(), *others):
         loads.append(shapes[0][0])
-        return for_shapes(self, shapes)
+        return made(prepared, shapes, *others)
 
     order = (8, 3, 8, 5, 8, 3)  # 5 takes the place of 3, and 3 then that of 5
     with monkeypatch.context() as patched:
-        patched.setattr(step_function.Prepared, "for_shapes", counted)
+        patched.setattr(place, name, counted)
         losses, programs = [], []
         for rows in order:
             losses.append(step(batches(1, rows)[0])["loss"])
-            program = running._programs.get(((rows, 6), (rows,)))
+            shapes = (rows, 6), (rows,)
+            program = running._programs.get((shapes, "interpreted") if engine == "pjrt" else shapes)
             held = getattr(getattr(running, "_device", None), "_programs", {})
             program = held.get(program, program)
             code = getattr(program, "call", program)
@@ -372,7 +374,6 @@ def test_a_bound_that_was_passed_stops_the_step(monkeypatch):
 
 def test_a_step_that_is_not_interpreted_is_converted_and_says_why(monkeypatch, caplog):
     from npu_shim.engine import compiled
-    from npu_shim.export import traced
 
     def refused(*_):
         raise traced.Refused("node 'x' (Odd): this op has no rule")

@@ -74,7 +74,7 @@ class Draws:
 
     def __init__(self, session: Any, lock: Any) -> None:
         self.device: Any = None
-        self._graph, self._lock, self._is_on = session.graph, lock, switch.is_on()
+        self._graph, self._lock, self._is_on = session.graph, lock, switch.is_wanted()
         self._run = lambda *arguments: interceptors.plain_run(session, *arguments)
         self._known: dict[Any, tuple[Drawn, ...]] = {}
         self._ops: tuple[int, frozenset[str]] = (-1, frozenset())  # version of the graph, its random ops

@@ -52,8 +52,9 @@ def compiles_steps() -> bool:
 
 def _interpreted() -> KernelTable:
     """What stands for XLA's kernels where a TensorFlow has none: the interpreter computes what GPUs do."""
-    if not switch.is_on():
-        raise ConfigError("device 'XLA' needs TensorFlow 2.15 or later, this is %s" % tf.__version__)
+    if not switch.is_wanted():
+        text = "device 'XLA' needs TensorFlow 2.15 or later, or %s=jax; this is %s"
+        raise ConfigError(text % (switch.VARIABLE, tf.__version__))
     kernels = _shipped_gpu_or_own()
     return KernelTable({op: kernels.get(op) or (Kernel(ANY_DEVICE),) for op in op_names.NAMES}, "GPU")
 
