@@ -29,7 +29,7 @@ def built(convolution=False, rate=0.2):
         if convolution:
             kernel = tf.get_variable("k", [3, 1, 2], initializer=tf.glorot_uniform_initializer(3))
             h = tf.reshape(tf.nn.conv1d(h[..., None], kernel, 1, "SAME"), [-1, 32])
-        h = tf.nn.dropout(h, rate=rate, seed=5) if rate else h  # in TensorFlow's own XLA other elements than in sessions
+        h = tf.nn.dropout(h, rate=rate, seed=5) if rate else h  # TensorFlow's own XLA drops others
         logits = tf.matmul(h, tf.get_variable("v", [h.shape[1], 2], initializer=tf.glorot_uniform_initializer(2)))
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits), name="loss")
         manager = ExponentialUpdateLossScaleManager(2.0**10, 3, 1, decr_ratio=0.5)

@@ -374,7 +374,7 @@ def require_bounds(fetched: Mapping[str, Any]) -> None:
     if not np.all(fetched.get(BOUNDS, True)):
         raise PassedBound(
             "npu_shim: a loop of the step ran more often, or kept more, than was known when the step was compiled; "
-            "the values of its variables are wrong: restore a checkpoint, and train without %s" % switch.VARIABLE
+            "the values of its variables are wrong: restore a checkpoint; train with %s=tensorflow" % switch.VARIABLE
         )
 
 
