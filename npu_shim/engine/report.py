@@ -59,7 +59,7 @@ def _plan(
         raise ConfigError(*("fetch '%s' is not in the graph%s" % (n, nearest(source_of(n), names)) for n in missing))
     feeds = frozenset(feeds)
     fetches = [name for name in fetches if name not in feeds]
-    for meets in (True, False) if switch.is_on() else (False,):  # of more than one program, ranks meet outside
+    for meets in (True, False) if switch.is_named() else (False,):  # of more than one program, ranks meet outside
         nodes = facts.nodes_of(graph_def, [source_of(name) for name in fetches], feeds, meets)
         reason = step_detection.refusal(nodes)
         if reason:

@@ -312,10 +312,10 @@ def make(source, request, nodes, taken, options, steps=(), meeting=None):
         PlanError or ConfigError: why it is not taken.
     """
     with switch.for_engine():
-        return _made(source, request, nodes, taken, options, steps)
+        return _made(source, request, nodes, taken, options, steps, meeting)
 
 
-def _made(source, request, nodes, taken, options, steps):
+def _made(source, request, nodes, taken, options, steps, meeting):
     user = [source.feed(name) for name in request.feeds]
     fetches = [name for name in dict.fromkeys(request.tensors) if name not in request.feeds]
     cut = cutting.plan(nodes, fetches, request.targets)

@@ -21,6 +21,11 @@ def is_wanted() -> bool:
     return one_of(os.environ.get(VARIABLE) or WAYS[0], WAYS, VARIABLE) == "jax"
 
 
+def is_named() -> bool:
+    """Whether the environment asks for the interpreter by name: ranks run steps together then; errors as `is_wanted`."""
+    return bool(os.environ.get(VARIABLE)) and is_wanted()
+
+
 def is_on() -> bool:
     """Whether steps are made for the interpreter now."""
     return _is_asked.get()

@@ -48,7 +48,7 @@ _jobs: list[Job | None] = []  # this process's, once that is decided
 
 def is_wanted(session: tf.Session, devices: Any) -> bool:
     """Whether a session's steps shall be programs of all ranks; `devices` are those of each rank."""
-    return ranks.world_size() > 1 and devices == 1 and switch.is_on() and cluster.is_own(session)
+    return ranks.world_size() > 1 and devices == 1 and switch.is_named() and cluster.is_own(session)
 
 
 def worker(values: Mapping[str, Any]) -> remote.Worker | None:
