@@ -22,7 +22,7 @@ def is_wanted() -> bool:
 
 
 def is_named() -> bool:
-    """Whether the environment asks for the interpreter by name: ranks run steps together then; errors as `is_wanted`."""
+    """Whether the environment names the interpreter, as ranks want it that run steps together."""
     return bool(os.environ.get(VARIABLE)) and is_wanted()
 
 

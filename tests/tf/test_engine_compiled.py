@@ -190,13 +190,15 @@ def test_a_device_that_fails_leaves_the_state_of_the_last_call():
     assert step.state()["global_step"] == 3
 
 
-def test_a_result_whose_rows_only_the_data_count_is_an_error():
-    """PJRT gives the most rows that there may be, and anything in the rest."""
+def test_a_result_whose_rows_only_the_data_count_is_an_error_of_the_converter(monkeypatch):
+    """Converted, a program gives the most rows that there may be, and anything in the rest."""
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [6], "x")
         tf.identity(tf.boolean_mask(x, x > 0), name="some")
     feeds = {"x:0": [1, -2, 3, 4, -1, 2]}
-    assert npu_shim.compile_step(graph, "some:0", ["x"])(feeds).tolist() == [1, 3, 4, 2]
+    for engine in ("tensorflow", "pjrt"):
+        assert npu_shim.compile_step(graph, "some:0", ["x"], engine=engine)(feeds).tolist() == [1, 3, 4, 2]
+    monkeypatch.setenv("NPU_SHIM_STEP", "tensorflow")
     with pytest.raises(npu_shim.PlanError, match="'some:0' has a number of rows that depends on the data"):
         npu_shim.compile_step(graph, "some:0", ["x"], engine="pjrt")(feeds)
 
