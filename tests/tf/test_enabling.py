@@ -13,6 +13,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
+from npu_shim.compat.behaviour import strategies
 from npu_shim.loss_scale import automatic
 from npu_shim.loss_scale.managers import managers
 from npu_shim.loss_scale.optimizers.optimizer import NPULossScaleOptimizer
@@ -422,6 +423,16 @@ def test_graphs_that_name_gpus_run_without_one_and_a_line_says_so(begin, said):
     lines.once.cache_clear()
     assert placed_on_a_gpu() == placed_on_a_gpu() == 6.0
     assert len(said("TensorFlow has no GPU here, and the graph places ops on one")) == 1
+
+
+def test_strategies_know_of_devices_that_an_option_asks_for():
+    assert not strategies.engine_divides()
+    npu_shim.enable(devices=2, engine="pjrt")
+    assert strategies.engine_divides()
+    npu_shim.enable(npu_shim_devices="all", engine="pjrt")
+    assert strategies.engine_divides()
+    npu_shim.disable()
+    assert not strategies.engine_divides()
 
 
 @pytest.mark.skipif(devices.has_gpu(), reason="TensorFlow sees a GPU: the graph runs where it says")

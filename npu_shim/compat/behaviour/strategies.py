@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -21,6 +21,7 @@ from npu_shim.rewriter import tf_internals
 LOG = logging.getLogger("npu_shim")
 DEVICES = "NPU_SHIM_DEVICES"  # options.devices, a layer above, says what it may be
 _INSTALLED: list[bool] = []
+_ASKED: list[Callable[[], bool]] = []
 
 
 def install() -> None:
@@ -33,7 +34,12 @@ def install() -> None:
 
 def engine_divides() -> bool:
     """Whether the engine runs each training step of this process on several devices."""
-    return os.environ.get(DEVICES, "1") not in ("", "1")
+    return _ASKED[-1]() if _ASKED else os.environ.get(DEVICES, "1") not in ("", "1")
+
+
+def ask(divides: Callable[[], bool]) -> None:
+    """Has `engine_divides` ask a layer above, which knows options beside the environment's variable."""
+    _ASKED[:] = [divides]
 
 
 def _guarded(original: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.compat.behaviour import strategies
 from npu_shim.loss_scale import automatic, masters
 from npu_shim.options import devices, engine, table
 from npu_shim.options.entrances import config_proto, forced
@@ -130,6 +131,7 @@ def turn_on(scale: str | float | None = "auto") -> None:
     global _every_session
     with _lock:
         automatic.install(scale, lowers_to_float16)
+        strategies.ask(lambda: devices.of(forced.asked()) != 1)
         _every_session = True
 
 
