@@ -343,14 +343,10 @@ def _made(source, request, nodes, taken, options, steps, meeting):
     first = {variable.name: variable.value for variable in state if variable.name.startswith(counters.STATE)}
     drawing = {counters.state_name(part.prepared.draws): part.prepared.draws for part in parts}
     draws = {name: (drawing[name], value) for name, value in first.items()}
-    handles = {
-        writers.variable_name(node): node.name
-        for part in parts for node in part.prepared.graph_def.node if node.op == "VarHandleOp"
-    }  # fmt: skip
+    handles = {variable.name: variable.node for variable in state if variable.node}
     known = (*fetches, *cut.fed, *cut.carried, *cut.conditions.values())
     fed = [name for name in known if cut.place(name) is Place.FEED]
     feed = _host_run(fed, cut.feeding, (), taken, nodes)
-    handles = {name: node for name, node in handles.items() if name not in own}
     waiting = tuple(_constants(source.graph, names) for names in cut.waiting)
     return Step(
         cut, feed, parts, handles, own, draws, nodes, waiting, facts.blocking(nodes, taken), source.graph, earlier

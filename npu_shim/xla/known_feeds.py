@@ -8,7 +8,6 @@ before that was made for any n.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -97,7 +96,7 @@ def known(prepared: Any, values: Mapping[str, Any]) -> Any:
     """
     graph_def = tf.GraphDef()
     graph_def.CopyFrom(prepared.graph_def)
-    return replace(prepared, graph_def=with_constants(graph_def, values))
+    return prepared.with_graph(with_constants(graph_def, values))
 
 
 def with_constants(graph_def: Any, values: Mapping[str, Any]) -> Any:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Collection, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 import tensorflow.compat.v2 as v2
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.analysis import writes
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.step import counters
-from npu_shim.xla import tracing
-from npu_shim.xla.passes.resources import random_ops, writers
+from npu_shim.rewriter.ir.graph import Node
+from npu_shim.rewriter.ir.module import Module
+from npu_shim.step import counters, packing
+from npu_shim.xla.passes.resources import random_ops
 from npu_shim.xla.sources import Source
 
 _CREATING = threading.Lock()
@@ -30,6 +32,7 @@ class StateVariable:
         static: its tf.TensorShape, which may have open sizes.
         updated: whether the step writes to it.
         initial: a list of its value at first (np.ndarray, None for zeros), until `variable` takes it.
+        node: name of its node in the graph; "" for one that the graph does not have.
     """
 
     name: str
@@ -37,6 +40,7 @@ class StateVariable:
     static: Any
     updated: bool
     initial: list[Any] = field(repr=False, compare=False)
+    node: str = ""
 
     @property
     def variable(self) -> Any:
@@ -68,37 +72,43 @@ class StateVariable:
         return tuple(np.shape(self.initial[0] if self.initial else self.value))
 
 
-def of_graph(
-    graph_def: Any, written: Collection[str], values: Mapping[str, Any] | None, source: Source
-) -> tuple[StateVariable, ...]:
-    """The variables of a GraphDef in the order of their names.
+def of_module(module: Module, values: Mapping[str, Any] | None, source: Source) -> tuple[StateVariable, ...]:
+    """The variables of a step's module in the order of their names.
 
     Args:
-        graph_def: with resource variables.
-        written: names of the handles that the step writes to.
+        module: of the step alone, as the script has built it: with reference variables or resources.
         values: name of a variable -> np.ndarray; None takes those of the source.
         source: the Source.
 
     Raises:
         ConfigError: a variable has no value and no full shape.
     """
-    named = [(writers.variable_name(node), node) for node in tracing.handles_of(graph_def)]
-    handles = dict(named)  # several nodes may be handles of one variable
-    updated = {name for name, node in named if node.name in written}
+    named = [(packing.variable_name(node), node) for node in module.graph if node.op in packing.VARIABLES]
+    nodes = dict(named)  # several may be of one variable
+    written = set(writes.written(module.graph))
+    updated = {name for name, node in named if node in written}
     if values is None:
-        values = source.values_of({name: node.name for name, node in handles.items()})
-    return tuple(
-        _variable(name, node, values.get(name), name in updated) for name, node in sorted(handles.items())
-    )
+        values = source.values_of({name: node.name for name, node in nodes.items()})
+    return tuple(_variable(name, nodes[name], values.get(name), name in updated) for name in sorted(nodes))
 
 
-def _variable(name: str, node: Any, value: Any, updated: bool) -> StateVariable:
-    dtype, shape = tf.as_dtype(node.attr["dtype"].type), tf.TensorShape(node.attr["shape"].shape)
-    if value is None and name == random_ops.STATE:
-        value = random_ops.initial_state()
+def _variable(name: str, node: Node, value: Any, updated: bool) -> StateVariable:
+    shape = tf.TensorShape(_sizes(node.attrs.get("shape")))
     if value is None and not shape.is_fully_defined():
         raise ConfigError("variable '%s' has shape %s, expected a value for it" % (name, shape))
-    return StateVariable(name, dtype, shape, updated, [value])
+    return StateVariable(name, tf.as_dtype(int(node.attrs["dtype"])), shape, updated, [value], node.name)
+
+
+def _sizes(shape: Any) -> Any:
+    """A Shape as a tf.TensorShape takes it."""
+    return None if shape is None or shape.dims is None else [None if size < 0 else size for size in shape.dims]
+
+
+def of_random_ops(module: Module) -> tuple[StateVariable, ...]:
+    """The state that TensorFlow's converter gives a step's random ops, which has other numbers than a session's."""
+    if not random_ops.chosen(module):
+        return ()
+    return (StateVariable(random_ops.STATE, tf.int64, tf.TensorShape([2]), True, [random_ops.initial_state()]),)
 
 
 def of_draws(draws: Sequence[Any]) -> tuple[StateVariable, ...]:

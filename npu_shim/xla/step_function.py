@@ -12,14 +12,13 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options.passes import Watching
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.analysis import writes
 from npu_shim.rewriter.collector import without_collector
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.rewriter.ir.attributes import Shape
@@ -157,42 +156,91 @@ class Manner:
     has_kernels: bool = False
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A step before its feeds have full shapes, which functional loops need.
+class _Converted(NamedTuple):
+    """What the pipeline RESOURCES makes of a step, for TensorFlow's converter.
 
     Attributes:
-        graph_def: rewritten, with resource variables and v1 control flow.
-        fetches: as in StepFunction.
+        graph_def: with resource variables and v1 control flow.
         places: fetched name -> what stands for it in graph_def, as inputs name it: "x", "x:1", "^x".
-        feeds: name of a Placeholder in graph_def -> Argument, perhaps with open dimensions.
-        state: as in StepFunction.
-        plan: as in StepFunction.
-        manner: how it is prepared.
-        own: names of the nodes that are the script's own.
-        provenance: of the other nodes of graph_def, by name.
+        provenance: of the nodes of graph_def that are none of the script's, by name.
         modules: the module that graph_def was written from, until the first `for_shapes` takes it.
-        before: the GraphDef of the step before it got resource variables, for JAX; None where TensorFlow converts it.
-        draws: its random ops that have a state, as `step.packing.draws` gives them.
     """
 
     graph_def: Any
-    fetches: tuple[Any, ...]
     places: Mapping[str, str]
+    provenance: Mapping[str, Provenance]
+    modules: list[Module]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A step before its feeds have full shapes.
+
+    Attributes:
+        step: its tf.GraphDef: pruned, rewritten, without devices.
+        fetches: as in StepFunction.
+        feeds: name of a Placeholder in `step` -> Argument, perhaps with open dimensions.
+        state: as in StepFunction.
+        plan: as in StepFunction.
+        manner: how it is prepared.
+        is_interpreted: whether it is for the interpreter of JAX.
+        modules: the module of `step` without prints and assertions, until `module_for_jax` takes it.
+        draws: its random ops that have a state, as `step.packing.draws` gives them.
+    """
+
+    step: Any
+    fetches: tuple[Any, ...]
     feeds: Mapping[str, Argument]
     state: tuple[StateVariable, ...]
     plan: Plan | None
     manner: Manner
-    own: frozenset[str]
-    provenance: Mapping[str, Provenance]
+    is_interpreted: bool = True
     modules: list[Module] = field(default_factory=list, repr=False, compare=False)
-    before: Any = field(default=None, repr=False, compare=False)
     draws: tuple[Any, ...] = ()
     contents: list[bytes] = field(default_factory=list, repr=False, compare=False)  # what `packed` has written
+    converted: list[_Converted] = field(default_factory=list, repr=False, compare=False)  # for `graph_def`
+
+    @property
+    def before(self) -> Any:
+        """`step` for the interpreter of JAX; None where TensorFlow converts it."""
+        return self.step if self.is_interpreted else None
+
+    @property
+    def own(self) -> frozenset[str]:
+        """Names of the nodes that are the script's own."""
+        return frozenset(node.name for node in self.step.node)
+
+    @property
+    def graph_def(self) -> Any:
+        """The step with resource variables, as TensorFlow's converter takes it; made when it is first asked for."""
+        return self._resources().graph_def
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """Fetched name -> what stands for it in graph_def, as inputs name it: "x", "x:1", "^x"."""
+        return self._resources().places
+
+    @property
+    def provenance(self) -> Mapping[str, Provenance]:
+        """Where the nodes of graph_def come from that are none of the script's, by name."""
+        return self._resources().provenance
+
+    def with_graph(self, graph_def: Any) -> Prepared:
+        """The same with another `graph_def`."""
+        return replace(self, converted=[self._resources()._replace(graph_def=graph_def)])
+
+    def _resources(self) -> _Converted:
+        if not self.converted:
+            module = self.module_for_jax()
+            graph_def = pipeline.run(pipeline.RESOURCES, module, pipeline.Context(), self.manner.watching)
+            places = module.results()
+            module.graph.results = {n: module.graph.value(text) for n, text in _results(places, graph_def).items()}
+            self.converted.append(_Converted(graph_def, places, module.provenance(self.own), [module]))
+        return self.converted[0]
 
     @property
     def packed(self) -> bytes:
-        """`before` as `step.packing` writes it; errors as of `as_packed`."""
+        """`step` as `step.packing` writes it; errors as of `as_packed`."""
         if not self.contents:
             module = self.module_for_jax()
             self.contents.append(self.as_packed(module))
@@ -209,11 +257,10 @@ class Prepared:
         return packing.packed(module, feeds, _asked_again(map(_name, self.fetches)))
 
     def module_for_jax(self) -> Module:
-        """The module of `before`, without prints and assertions."""
-        names = [fetch if isinstance(fetch, str) else fetch.name for fetch in self.fetches]
-        module = pipeline.module_of(self.before, pipeline.results_of(names))
-        host_reports.eliminate(module)
-        return module
+        """A module of `step`, without prints and assertions."""
+        with contextlib.suppress(IndexError):
+            return self.modules.pop()
+        return _without_reports(self.step, self.fetches)
 
     def on(self, platform: str) -> Prepared:
         """The same as a program for another platform, as JAX names it: "cpu", "gpu"."""
@@ -268,7 +315,7 @@ class Prepared:
     def _module(self) -> Module:
         """The module of graph_def, whose results are the places and what advances the state of random ops."""
         with contextlib.suppress(IndexError):
-            module = self.modules.pop()
+            module = self._resources().modules.pop()
             if module.source is self.graph_def:
                 return module
         return pipeline.module_of(self.graph_def, _results(self.places, self.graph_def))
@@ -357,27 +404,23 @@ def lowered(
         manner: as in Prepared.
         values: as in `prepare`.
     """
-    own = frozenset(node.name for node in graph_def.node)
-    before = pruning.without_places(graph_def)
-    module = pipeline.module_of(before, pipeline.results_of(map(_name, wanted)))
-    draws = _draws(module)
-    graph_def = pipeline.run(pipeline.RESOURCES, module, pipeline.Context(), manner.watching)
-    places, written = module.results(), {handle.name for handle in writes.written(module.graph)}
-    module.graph.results = {n: module.graph.value(text) for n, text in _results(places, graph_def).items()}
-    state = (*states.of_graph(graph_def, written, values, source), *states.of_draws(draws))
-    provenance = module.provenance(own)
-    return Prepared(
-        graph_def, wanted, places, feeds, state, plan, manner, own, provenance, [module],
-        before if switch.is_on() else None, draws,
-    )  # fmt: skip
+    step = pruning.without_places(graph_def)
+    module = _without_reports(step, wanted)
+    is_interpreted = switch.is_on()
+    draws = tuple(packing.draws(module)) if is_interpreted else ()
+    state = [*states.of_module(module, values, source), *states.of_random_ops(module), *states.of_draws(draws)]
+    state.sort(key=lambda variable: variable.name)
+    prepared = Prepared(step, tuple(wanted), feeds, tuple(state), plan, manner, is_interpreted, [module], draws)
+    if not is_interpreted:
+        prepared.graph_def  # noqa: B018  errors of its passes are told here
+    return prepared
 
 
-def _draws(module):
-    """The random ops of a step that have a state, () where TensorFlow converts it."""
-    if not switch.is_on():
-        return ()
+def _without_reports(graph_def, fetches):
+    """The module of a step, without prints and assertions."""
+    module = pipeline.module_of(graph_def, pipeline.results_of(map(_name, fetches)))
     host_reports.eliminate(module)
-    return tuple(packing.draws(module))
+    return module
 
 
 def _asked_again(names: Iterable[str]) -> list[str]:

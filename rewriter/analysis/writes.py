@@ -1,6 +1,7 @@
-"""What writes to a resource variable: the nodes that take its handle and do more than read or pass it on.
+"""What writes to a variable: the nodes that take its handle, or its reference, and do more than read or pass it on.
 
 v:VarHandleOp r:ReadVariableOp(v) i:Identity(v) w:AssignVariableOp(i, x) f:While{body=@g}(v)     w writes, f if g does
+v:VariableV2  r:Identity(v)       i:RefIdentity(v) w:Assign(i, x)                                w writes
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Iterator
 
 from ..ir.attributes import Callee
+from ..ir.definitions import expanded
 from ..ir.graph import Graph, Node
 from ..ir.module import Function
 from . import order
@@ -16,13 +18,18 @@ from .cache import analysis_of_calls
 # ops that take a handle and write nothing
 READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
 PASSES_ON = frozenset(["Identity", "IdentityN", "Switch", "Merge", "Enter", "Exit", "NextIteration"])
+REFERENCES = frozenset(["VariableV2", "Variable"])
+# ops that pass on a reference, and one that only asks of it
+REFERS = frozenset(["RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration"])
+ASKS = frozenset(["IsVariableInitialized"])
 BRANCHES = frozenset(["If", "StatelessIf", "Case"])  # their first input chooses, and is no argument
 
 
 @analysis_of_calls
 def written(graph: Graph) -> list[Node]:
-    """The VarHandleOps of a graph whose variables may be written."""
-    return [node for node in graph if node.op == "VarHandleOp" and _is_written(node, frozenset())]
+    """The handles and reference variables of a graph whose variables may be written."""
+    handles = [node for node in graph if node.op == "VarHandleOp" and _is_written(node, frozenset())]
+    return handles + [node for node in graph if node.op in REFERENCES and _is_assigned(node)]
 
 
 def writes(node: Node, handle: Node) -> bool:
@@ -48,6 +55,21 @@ def _is_written(handle: Node, asked: frozenset[Node]) -> bool:
     same = order.descendants([handle], lambda node: node is handle or node.op in PASSES_ON)
     passing = (node for node in same if node is handle or node.op in PASSES_ON)
     return any(_writes(user, node, asked) for node in passing for user in node.users())
+
+
+def _is_assigned(variable: Node) -> bool:
+    """Whether a node of its graph takes a variable's reference to write to it."""
+    same = order.descendants([variable], lambda node: node is variable or node.op in REFERS)
+    passing = (node for node in same if node is variable or node.op in REFERS)
+    return any(_assigns(user, node) for node in passing for user in node.users())
+
+
+def _assigns(user: Node, reference: Node) -> bool:
+    definition = None if user.op in REFERS or user.op in ASKS else user.graph.module.definition(user.op)
+    if definition is None:
+        return False
+    taken = zip(user.inputs, expanded(definition.inputs, user, definition))
+    return any(value.node is reference and argument.is_ref for value, (argument, _) in taken)
 
 
 def _called(node: Node) -> Iterator[Function]:

@@ -134,6 +134,18 @@ def test_what_takes_a_handle_writes_unless_it_reads_or_passes_on(handle, writers
     assert names(user for user in dict.fromkeys(nodes[handle].users()) if writes.writes(user, nodes[handle])) == writers
 
 
+REFERENCES = """
+v:VariableV2{dtype=float32} u:Variable{dtype=float32} n:VariableV2{dtype=float32} x:Placeholder{dtype=float32}
+p:Placeholder{dtype=bool} i:RefIdentity{T=float32}(v) s:RefSwitch{T=float32}(u, p) a:Assign{T=float32}(i, x)
+b:Assign{T=float32}(s:1, n) r:Identity{T=float32}(n) c:AssignAdd{T=float32}(b, r) q:IsVariableInitialized(n)
+t:RefIdentity{T=float32}(n)
+"""
+
+
+def test_a_reference_is_written_by_what_takes_it_as_one_and_not_by_what_takes_its_value():
+    assert names(writes.written(graph(REFERENCES))) == "v u"
+
+
 def test_what_is_written_is_asked_again_when_a_function_changes():
     nodes = graph("v:VarHandleOp c:f(v) function f(a: resource) -> () r:ReadVariableOp{dtype=float32}(a) end")
     assert names(writes.written(nodes)) == ""

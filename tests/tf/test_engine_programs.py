@@ -39,7 +39,7 @@ class Device:
 def test_a_loop_takes_the_place_of_the_program_of_one_step_which_is_freed():
     programs = Programs(None, "")
     programs.device = device = Device()
-    prepared = SimpleNamespace(graph_def=tf.GraphDef())
+    prepared = SimpleNamespace(step=tf.GraphDef())
     part = SimpleNamespace(
         constants=(), feeds=(), prepared=prepared, meeting=None, compiled=lambda *_: (Described(), b"")
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Mapping, NamedTuple
 
 import numpy as np
@@ -46,7 +45,7 @@ def fixed(prepared: Any, constants: Mapping[Constant, Any]) -> Any:
     computed = {name: value for name, value in values.items() if name not in feeds}
     graph_def = pruning.cut_out(prepared.graph_def, kept, (), computed)[0]
     fed = {place: values[feed.name] for place, feed in prepared.feeds.items() if feed.name in values}
-    prepared = replace(prepared, graph_def=known_feeds.with_constants(graph_def, fed))
+    prepared = prepared.with_graph(known_feeds.with_constants(graph_def, fed))
     known = {constant.node: (constant.attribute, int(value)) for constant, value in constants.items() if constant.node}
     for node in prepared.graph_def.node:
         if node.name in known:

@@ -76,14 +76,22 @@ def to_stateless(module: Module, context: Any = None) -> None:
     """
     if not hasattr(tf.raw_ops, STATELESS["RandomUniform"]):  # TensorFlow 1.15, which converts no step
         return
-    graph, looped = module.graph, frames(module.graph)
-    _warn_of_seeds(module, looped)
+    graph = module.graph
+    _warn_of_seeds(module, frames(graph))
     _warn_of_own_seeds(module)
-    chosen = [node for node in graph if node.op in STATELESS and not looped.get(node)]
-    if chosen:
-        graphdef.insert(graph, [*(proto for node in chosen for proto in _seed_nodes(node)), *_state_nodes()])
-        for node in chosen:
+    nodes = chosen(module)
+    if nodes:
+        graphdef.insert(graph, [*(proto for node in nodes for proto in _seed_nodes(node)), *_state_nodes()])
+        for node in nodes:
             _take_stateless_form(node)
+
+
+def chosen(module: Module) -> list[Any]:
+    """The nodes that `to_stateless` converts."""
+    if module.ops().isdisjoint(STATELESS):
+        return []
+    looped = frames(module.graph)
+    return [node for node in module.graph if node.op in STATELESS and not looped.get(node)]
 
 
 def advances(graph_def: Any) -> list[str]:
