@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.engine import pipeline
 from npu_shim.engine.partition import cut as cutting
 from npu_shim.engine.partition import facts, fallback
-from npu_shim.engine.partition.constants import Constant, fixed
+from npu_shim.engine.partition.constants import LAST, Constant, fixed
 from npu_shim.engine.partition.cut import Place
 from npu_shim.engine.runtime import sharing
 from npu_shim.engine.runtime.access import Access
@@ -102,7 +102,7 @@ class Part:
         try:
             return self._interpreted(shapes, constants, device)
         except traced.Refused as reason:
-            if self.meeting or not engine.is_converted(tf.__version__):
+            if self.meeting or reason.counted or not engine.is_converted(tf.__version__):
                 raise
             lines.once("engine: a step is converted by TensorFlow: %s" % reason.why)
             try:  # of a value that must be known the converter asks for less than the feeds that it is computed of
@@ -125,7 +125,8 @@ class Part:
     def _interpreted(self, shapes, constants, device):
         """The same of the graph itself, which the device interprets."""
         known = {constant.tensor: value for constant, value in constants.items() if constant.tensor in self.feeds}
-        described, step = traced.of(self.prepared, shapes, known, device, self.meeting)
+        counted = {constant.node: int(value) for constant, value in constants.items() if constant.attribute == LAST}
+        described, step = traced.of(self.prepared, shapes, known, device, self.meeting, counted)
         counted = {tensor.name for tensor in described.results}
         open_ones = [name for name in self.program.passed if counters.ROWS + name in counted]
         if open_ones:
@@ -228,7 +229,7 @@ class Step:
         """
         part = self.parts[number]
         if isinstance(missing, traced.Refused):
-            wanted = [Constant(name) for name in part._unknown(missing)]
+            wanted = self._counters(missing, part) or [Constant(name) for name in part._unknown(missing)]
             more = replace(part, constants=(*part.constants, *wanted))
             return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :])) if wanted else None
         nodes = {node.name: node for node in part.prepared.graph_def.node}
@@ -241,6 +242,13 @@ class Step:
             wanted = list(dict.fromkeys(wanted))
         more = replace(part, constants=(*part.constants, *wanted))
         return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :]))
+
+    def _counters(self, missing, part):
+        """The Constant for one of the counters that a `traced.Refused` asks for, in a list; [] if there is none."""
+        switches = (self.graph.get_operation_by_name(name) for name in missing.counted if self._gives(name, part))
+        exits = ((switch.name, op) for switch in switches for op in switch.outputs[0].consumers() if op.type == "Exit")
+        wanted = (Constant(op.outputs[0].name, name, LAST) for name, op in exits)
+        return [constant for constant in wanted if constant not in part.constants][:1]
 
     def _constants_for(self, missing, name, part, nodes):
         """The Constants that make an input known: it, or what it is computed of besides shapes; none if that fails."""

@@ -21,17 +21,19 @@ class Refused(PlanError):
 
     Attributes:
         feeds: names of the feeds whose values, if they were known, might make it possible.
+        counted: names of Switches by which a counter leaves its loop: to know its last value would do as well.
         why: the reason, without our name in front.
     """
 
-    def __init__(self, text: str, feeds: Any = ()) -> None:
-        self.feeds, self.why = tuple(feeds), text
+    def __init__(self, text: str, feeds: Any = (), counted: Any = ()) -> None:
+        self.feeds, self.counted, self.why = tuple(feeds), tuple(counted), text
         super().__init__(text)
 
 
 def of(
-    prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any, meeting: Any = None
-) -> tuple[Manifest, Interpreted]:
+    prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any, meeting: Any = None,
+    counted: Mapping[str, int] | None = None,
+) -> tuple[Manifest, Interpreted]:  # fmt: skip
     """Has a device lower a step; returns its Manifest and the step, whose content `device.load` takes.
 
     Args:
@@ -40,6 +42,7 @@ def of(
         known: name of a feed -> np.ndarray, for feeds whose values are part of the program.
         device: of the engine.
         meeting: the ranks that run it together, with `ranks` and `groups` as of `cluster.Meeting`; None for none.
+        counted: name of a Switch by which a counter leaves its loop -> its last value; None where nobody can tell it.
 
     Raises:
         Refused: the interpreter does not take it.
@@ -55,12 +58,15 @@ def of(
         "feeds": list(map(_described, feeds)), "state": list(map(_described, state)), "products": products,
         "known": {name: [value.tolist()] for name, value in known.items()},
     }  # fmt: skip
+    if counted is not None:
+        asked["counted"] = dict(counted)
     if meeting is not None:
         asked["ranks"] = [len(meeting.ranks), {str(key): list(numbers) for key, numbers in meeting.groups.items()}]
     step = interpreted.of(prepared.on(device.platform), shapes)
     answer = device.lower(step.content, asked)
     if answer["refusal"]:
-        raise Refused(answer["refusal"].partition("npu_shim: ")[2] or answer["refusal"], answer["feeds"])
+        why = answer["refusal"].partition("npu_shim: ")[2] or answer["refusal"]
+        raise Refused(why, answer["feeds"], answer["counted"])
     held = {tensor.name: tensor for tensor in state}
     results = [Tensor("fetch", name, tuple(shape), dtype) for name, dtype, shape in answer["fetches"]]
     described = Manifest(

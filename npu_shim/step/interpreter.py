@@ -10,7 +10,7 @@ body and each loop is a Scope of its own, of one Run.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import jax
 import numpy as np
@@ -51,7 +51,7 @@ ALONE = Ranks(1, {}, [])
 
 
 def function(
-    program: Program, ranks: Ranks = ALONE
+    program: Program, ranks: Ranks = ALONE, counted: Mapping[str, int] | None = None
 ) -> Callable[[State, Mapping[str, Any]], tuple[dict[str, Any], dict[str, Any]]]:
     """Returns a program as a function of (state, feeds) that gives (new state, fetches); all are dicts by name.
 
@@ -60,10 +60,12 @@ def function(
     Args:
         program: a Program.
         ranks: those that run it together.
+        counted: name of a Switch by which a counter leaves its loop -> its last value; None where nobody can be asked
+            for such values, see `control_flow.counted`.
     """
 
     def step(given_state: State, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        run = Run(program, given_state, ranks)
+        run = Run(program, given_state, ranks, counted)
         given = {name: feeds[fed] for name, fed in program.feeds.items() if name in program.graph.nodes}
         scope = Scope(run, run.schedule_of(program.graph), given)
         draws.opened(run)
@@ -101,10 +103,13 @@ class Run:
         draws: (function or "", node) -> the number of a random op that has a state.
         counters: key of that state.
         ranks: the Ranks that run it together.
+        counted: as of `function`.
     """
 
-    def __init__(self, program: Program, given: State, ranks: Ranks = ALONE) -> None:
-        self.program, self.before, self.ranks = program, dict(given), ranks
+    def __init__(
+        self, program: Program, given: State, ranks: Ranks = ALONE, counted: Mapping[str, int] | None = None
+    ) -> None:
+        self.program, self.before, self.ranks, self.counted = program, dict(given), ranks, counted
         self.cells: dict[str, Any] = {**given, rooms.KEY: rooms.HOLDS}
         self.facts: dict[str, Any] = {}
         self.draws = {(graph, node): at for at, (graph, node, *_) in enumerate(program.draws)}
@@ -156,6 +161,8 @@ class Scope:
         is_unrolled: whether the innermost loop around it is unrolled.
         serial: number of the iteration, over all traced loops around it (int32), None outside of them.
         total: how many iterations all loops around it have at most, None if that is not known.
+        finals: Merge of a counter of the loop around it -> (its largest value in an iteration, whether the loop runs as
+            often); empty on a side of a conditional.
         left: (id of a number of rows, how many are left out) -> (that number, what is left), see `row_slices`.
         table: op -> row.
     """
@@ -176,6 +183,7 @@ class Scope:
         self.is_unrolled = False
         self.serial: Any = None
         self.total: int | None = 1
+        self.finals: Mapping[str, tuple[int, bool]] = {}
         self.left: dict[tuple[int, int], tuple[Any, Any]] = {}
         self.table = TABLE
 
@@ -348,9 +356,9 @@ class Scope:
 
     # -- refusals ------------------------------------------------------------------------------------------------------
 
-    def refusal(self, node: Node, why: str, feeds: Sequence[str] = ()) -> Refusal:
+    def refusal(self, node: Node, why: str, feeds: Sequence[str] = (), counted: Iterable[str] = ()) -> Refusal:
         """A Refusal that names a node, and the feeds by the user's names."""
-        return Refusal(node, why, feeds)
+        return Refusal(node, why, feeds, counted)
 
     def _not_known(self, node: Node, reason: Unknown) -> Refusal:
         """A Refusal that names the feeds that an input is computed of."""

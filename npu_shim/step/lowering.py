@@ -26,6 +26,7 @@ class Lowered(NamedTuple):
         updated: names of the variables that it writes to.
         refusal: why there is no artifact, "" if there is one.
         feeds: with a refusal: names of the feeds whose values, if they were known, might make it possible.
+        counted: with a refusal: names of Switches, as of `interpreter.function`, whose values would do as well.
         assumed: of a step of several ranks: what it takes for granted of the others, in words.
     """
 
@@ -34,6 +35,7 @@ class Lowered(NamedTuple):
     updated: list[str]
     refusal: str = ""
     feeds: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
     def answer(self) -> dict[str, Any]:
@@ -44,7 +46,7 @@ class Lowered(NamedTuple):
 @without_collector()
 def lowered(
     content: bytes, feeds: list[Described], state: list[Described], known: Mapping[str, Any], platform: str,
-    products: str, ranks: tuple[int, Mapping[str, Any]] = (1, {}),
+    products: str, ranks: tuple[int, Mapping[str, Any]] = (1, {}), counted: Mapping[str, int] | None = None,
 ) -> Lowered:  # fmt: skip
     """Lowers a step.
 
@@ -56,10 +58,11 @@ def lowered(
         platform: "cpu", "gpu", ... as JAX names it.
         products: float32 products, "highest" or "default".
         ranks: how many run it together, and key of a group, as a str -> the numbers of its ranks among them.
+        counted: as of `interpreter.function`.
     """
     count, groups = ranks
     meeting = interpreter.Ranks(count, {int(key): members for key, members in groups.items()}, [])
-    function = interpreter.function(unpacked(content), meeting)
+    function = interpreter.function(unpacked(content), meeting, counted)
     dtypes = {name: dtype_of(dtype) for name, dtype, _ in feeds}
     values = {name: np.array(value, dtypes[name]) for name, (value,) in known.items()}
     results: dict[str, Any] = {}
@@ -78,7 +81,7 @@ def lowered(
         with interpreter.traced_as_tensorflow(), jax.default_matmul_precision(products):
             exported = export.export(jax.jit(flat, keep_unused=True), platforms=[target])(*shapes)
     except Refusal as reason:
-        return Lowered(b"", [], [], str(reason), reason.feeds)
+        return Lowered(b"", [], [], str(reason), reason.feeds, reason.counted)
     except Exception as reason:  # a fault of the interpreter must not stop the script
         text = "%s: %s" % (type(reason).__name__, str(reason).partition("\n")[0])
         return Lowered(b"", [], [], "the interpreter failed: %s" % text)

@@ -17,10 +17,12 @@ class Refusal(PlanError):
         node: name of the node.
         op: its op.
         feeds: names of the feeds which, if their values were known when the step is traced, might make it possible.
+        counted: names of Switches by which a counter leaves its loop: to know its last value would do as well.
     """
 
-    def __init__(self, node: Node, why: str, feeds: Iterable[str] = ()) -> None:
+    def __init__(self, node: Node, why: str, feeds: Iterable[str] = (), counted: Iterable[str] = ()) -> None:
         self.node, self.op, self.feeds, self.why = node.name, node.op, tuple(feeds), why
+        self.counted = tuple(counted)
         known = ", ".join("'%s'" % name for name in self.feeds)
         super().__init__("%s: %s%s" % (node, why, "; it is computed of feed %s" % known if known else ""))
 

@@ -12,6 +12,8 @@ from npu_shim.xla.passes import pruning
 from npu_shim.xla.passes.legalize.site import ROWS
 from npu_shim.xla.passes.resources import random_ops
 
+LAST = "last"
+
 
 class Constant(NamedTuple):
     """What XLA must know when it compiles.
@@ -19,7 +21,8 @@ class Constant(NamedTuple):
     Attributes:
         tensor: name of a tensor whose value it is;
         node: or name of a node that it is written to; "" for none.
-        attribute: of that node: ROWS, the tensor's last value plus 1, or VALUE, its value.
+        attribute: of that node: ROWS, the tensor's last value plus 1, or VALUE, its value; or LAST, the value with
+            which the node, a Switch, lets a counter leave its loop.
     """
 
     tensor: str
@@ -46,7 +49,8 @@ def fixed(prepared: Any, constants: Mapping[Constant, Any]) -> Any:
     graph_def = pruning.cut_out(prepared.graph_def, kept, (), computed)[0]
     fed = {place: values[feed.name] for place, feed in prepared.feeds.items() if feed.name in values}
     prepared = prepared.with_graph(known_feeds.with_constants(graph_def, fed))
-    known = {constant.node: (constant.attribute, int(value)) for constant, value in constants.items() if constant.node}
+    known = {constant.node: (constant.attribute, int(value)) for constant, value in constants.items()
+             if constant.node and constant.attribute != LAST}  # fmt: skip
     for node in prepared.graph_def.node:
         if node.name in known:
             name, value = known[node.name]

@@ -1,7 +1,8 @@
 """TensorArrays: a cell with a buffer [size, ...], made by the first write.
 
 The gradient of an array is another one, to which writes add. An array of dynamic size has room for the iterations of
-the loop that writes to it, and is as long as its last written place.
+the loop that writes to it, and is as long as its last written place: a number that is known where each iteration writes
+to the place that a counter says (`Scope.finals`), else a Size.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import numpy as np
 
 from npu_shim.step import guards
 from npu_shim.step.containers import rooms, stacks
+from npu_shim.step.control_flow import counted
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import UNBOUNDED, Unbounded, Unknown, Unsupported
 from npu_shim.step.rules.table import Effect
-from npu_shim.step.values import Handle, Rows, ints, is_known, traced, whole
+from npu_shim.step.values import Dims, Handle, Rows, Size, ints, is_known, traced, whole
 
 KIND = "array"
 FLOW = np.float32(0)
+I32 = np.dtype(np.int32)
 
 
 class Facts(NamedTuple):
@@ -32,6 +35,7 @@ class Facts(NamedTuple):
         grows: whether its size is dynamic.
         forward: key of the array that this is the gradient of, "" for none.
         total: how many instances there are, 0 for one alone.
+        length: of one that grows: how long it is when the loops around its writes are over, None if data says.
     """
 
     size: int
@@ -40,6 +44,7 @@ class Facts(NamedTuple):
     grows: bool = False
     forward: str = ""
     total: int = 0
+    length: int | None = 0
 
 
 def make(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
@@ -57,8 +62,8 @@ def make(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
         else:
             scope.run.cells.pop(key, None)
     scope.run.facts[key] = Facts(
-        whole(size), attrs["dtype"], attrs["element_shape"], attrs["dynamic_size"], total=total
-    )  # fmt: skip
+        whole(size), attrs["dtype"], attrs["element_shape"], attrs["dynamic_size"], total=total, length=whole(size)
+    )
     return Handle(KIND, key, instance), FLOW
 
 
@@ -69,12 +74,12 @@ def gradient(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     facts = scope.run.facts[handle.key]
     scope.run.facts[key] = facts._replace(forward=handle.key)
     if facts.grows and handle.key in scope.run.cells:
-        scope.run.facts[key] = scope.run.facts[key]._replace(size=_room(scope, handle))
+        room = _room(handle, scope.run.cells[handle.key][0])
+        scope.run.facts[key] = scope.run.facts[key]._replace(size=room)
     return Handle(KIND, key, handle.instance), flow
 
 
-def _room(scope: Any, handle: Handle) -> int:
-    buffer = scope.run.cells[handle.key][0]
+def _room(handle: Handle, buffer: Any) -> int:
     return int(buffer.shape[handle.instance is not None])
 
 
@@ -92,8 +97,6 @@ def _cell(scope: Any, handle: Handle, element: tuple[int, ...] | None, dtype: An
     if element is None or -1 in element:
         raise Unsupported("its TensorArray is read before anything is written to it")
     size = facts.size
-    if facts.grows and not facts.forward:
-        size = max(size, scope.most or 0)
     leading = (facts.total, size) if handle.instance is not None else (size,)
     return jnp.zeros((*leading, *element), dtype or facts.dtype), np.int32(facts.size)
 
@@ -102,25 +105,40 @@ def write(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     """TensorArrayWriteV3."""
     handle, index, value, flow = inputs[0], *[scope.value(raw) for raw in inputs[1:]]
     value = traced(value)
-    old = _cell(scope, handle, value.shape, value.dtype)
     facts = scope.run.facts[handle.key]
-    buffer, size = old
-    if facts.grows and is_known(index) and whole(index) >= _room_of(buffer, handle):
-        buffer = _longer(buffer, whole(index) + 1, handle)
+    buffer, size = _cell(scope, handle, value.shape, value.dtype)
+    if facts.grows and not facts.forward:
+        buffer = _with_room(scope, node, handle, index, buffer)
     new = _written(scope, node, buffer, handle, index, value), _grown(size, index, facts)
     _set(scope, node, handle, new, size)
     return flow
 
 
-def _room_of(buffer: Any, handle: Handle) -> int:
-    return int(buffer.shape[handle.instance is not None])
-
-
-def _longer(buffer: Any, size: int, handle: Handle) -> Any:
+def _with_room(scope: Any, node: Node, handle: Handle, index: Any, buffer: Any) -> Any:
+    """The buffer of an array that grows, with room for what a node writes; notes how long the array becomes."""
+    last, is_certain = _last(scope, node, index)
+    if last is None and scope.most is None:
+        raise Unbounded(UNBOUNDED)
+    facts: Facts = scope.run.facts[handle.key]
+    has = facts.length is not None and last is not None and is_certain
+    length = max(facts.length or 0, (last or 0) + 1) if has else None
+    scope.run.facts[handle.key] = facts._replace(length=length)
     axis = int(handle.instance is not None)
-    more = [(0, 0)] * buffer.ndim
-    more[axis] = (0, size - buffer.shape[axis])
-    return jnp.pad(buffer, more)
+    more = (max(facts.size, scope.most or 0) if last is None else last + 1) - int(buffer.shape[axis])
+    widths = [(0, max(0, more) if at == axis else 0) for at in range(buffer.ndim)]
+    return jnp.pad(buffer, widths) if more > 0 else buffer
+
+
+def _last(scope: Any, node: Node, index: Any) -> tuple[int | None, bool]:
+    """(The last place that a node writes to, None if that is not known; whether it certainly writes there)."""
+    is_certain = not scope.guard(node.name) and not scope.decided
+    if is_known(index):
+        return whole(index), is_certain
+    name, nodes = node.inputs[1][0], scope.nodes
+    while nodes[name].op in counted.HANDS_ON:
+        name = nodes[name].inputs[0][0]
+    last, is_exact = scope.finals.get(name, (None, False))
+    return last, is_exact and is_certain
 
 
 def _grown(size: Any, index: Any, facts: Facts) -> Any:
@@ -172,16 +190,33 @@ def gather(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
 def scatter(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     """TensorArrayScatterV3."""
     handle, indices, value, flow = inputs[0], *[scope.value(raw) for raw in inputs[1:]]
+    if isinstance(value, Rows) or isinstance(indices, Rows):
+        return _scatter_rows(scope, node, inputs, indices, value)
     value = traced(value)
     facts = scope.run.facts[handle.key]
     if facts.grows and is_known(indices) and indices.size and indices.max() >= facts.size:
-        facts = scope.run.facts[handle.key] = facts._replace(size=int(indices.max()) + 1)
+        size = int(indices.max()) + 1
+        facts = scope.run.facts[handle.key] = facts._replace(size=size, length=size)
     old = _cell(scope, handle, value.shape[1:], value.dtype)
     is_all = is_known(indices) and np.array_equal(indices, np.arange(old[0].shape[0])) and handle.instance is None
     is_new = is_all and not facts.forward and not scope.guard(node.name)
     new = value if is_new else _written(scope, node, old[0], handle, indices, value)
     _set(scope, node, handle, (new, old[1]), old[1])
     return flow
+
+
+def _scatter_rows(scope: Any, node: Node, inputs: Sequence[Any], indices: Any, value: Any) -> Any:
+    """The same of as many rows as data says, to an array of a size that is given."""
+    handle = inputs[0]
+    facts: Facts = scope.run.facts[handle.key]
+    if not isinstance(value, Rows) or (facts.grows and not facts.forward):
+        raise Unsupported("it writes rows whose number depends on data to an array that grows")
+    buffer, size = _cell(scope, handle, value.array.shape[1:], value.array.dtype)
+    places = indices.array if isinstance(indices, Rows) else jnp.asarray(indices)
+    is_there = jnp.arange(places.shape[0], dtype=np.int32) < value.count
+    places = jnp.where(is_there, places, np.array(_room(handle, buffer), places.dtype))
+    _set(scope, node, handle, (_written(scope, node, buffer, handle, places, value.array), size), size)
+    return inputs[3]
 
 
 def size(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
@@ -191,7 +226,11 @@ def size(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     cell = scope.run.cells.get(handle.key)
     if facts.grows and handle.instance is not None:
         raise Unsupported("it asks for the size of one of several arrays that grow")
-    return np.int32(facts.size) if cell is None or not facts.grows else cell[1]
+    if cell is None or not facts.grows:
+        return np.int32(facts.size)
+    if facts.length is not None and scope.serial is None:
+        return np.int32(facts.length)
+    return cell[1] if is_known(cell[1]) else Dims((Size(cell[1], _room(handle, cell[0]), facts.size),), I32, True)
 
 
 def concat(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 
 from npu_shim.step.refusals import UNBOUNDED, Unbounded, Unknown, Unsupported
 from npu_shim.step.rules.table import Rule
-from npu_shim.step.values import Rows, is_known, traced, whole
+from npu_shim.step.values import Rows, is_known, traced, whole, xp
 
 
 @jax.tree_util.register_pytree_node_class
@@ -140,13 +140,16 @@ def _put(buffer: Any, at: Any, item: Any) -> Any:
 
 
 def set_item(attrs: Any, held: List, index: Any, item: Any) -> List:
-    """TensorListSetItem."""
+    """TensorListSetItem: a list that grows by itself gets room as `push` gives it."""
     item = traced(item)
-    buffer = _with_buffer(held, item)
-    if is_known(index) and whole(index) >= held.room and attrs.get("resize_if_index_out_of_bounds"):
-        buffer = _with_room(buffer, whole(index) + 1 - held.room)
-        return List(_put(buffer, index, item), np.int32(whole(index) + 1), held.dtype)
-    return List(_put(buffer, index, item), held.length, held.dtype)
+    buffer, length = _with_buffer(held, item), held.length
+    if attrs.get("resize_if_index_out_of_bounds"):
+        room = held.room if held.buffer is not None else held.size
+        more = whole(index) + 1 - room if is_known(index) else int(is_known(length))
+        buffer = _with_room(buffer, more) if more > 0 else buffer
+        last = np.asarray(index).astype(np.int32) if is_known(index) else index.astype(np.int32)
+        length = xp(index, length).maximum(length, last + np.int32(1))
+    return List(_put(buffer, index, item), length, held.dtype)
 
 
 def get_item(attrs: Any, held: List, index: Any, shape: Any = None) -> Any:

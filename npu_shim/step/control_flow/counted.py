@@ -2,6 +2,9 @@
 
 A loop's gradient runs as often as the loop has: the loop counts upwards from 0, and the gradient's loop downwards to 1
 from that count, or from one of many that a Stack keeps. So it runs at most as often as the loop may have.
+
+How often a loop runs that ends by whole numbers that are fed, as a decoder does by the lengths of sentences, the
+session can count: it computes the last value of a counter of that loop, and nothing else of it.
 """
 
 from __future__ import annotations
@@ -13,10 +16,14 @@ import numpy as np
 from npu_shim.step.control_flow.trips import OPEN, Trips
 from npu_shim.step.frames import ENTERS, NEXTS, SWITCHES, Variables
 from npu_shim.step.graph import Node, Source
+from npu_shim.step.packing import DRAWING
+from npu_shim.step.refusals import UNBOUNDED
 from npu_shim.step.schedule import Loop
-from npu_shim.step.values import is_known, whole
+from npu_shim.step.values import Handle, is_known, whole
 
 HANDS_ON = frozenset(["Identity", *NEXTS, *SWITCHES])
+SHAPES = frozenset(["Shape", "ShapeN", "Size", "Rank"])
+KEEPS = frozenset(["StackPushV2", "TensorArrayWriteV3"])
 
 
 def behind(loop: Loop, source: Source) -> Source:
@@ -51,6 +58,74 @@ def last(scope: Any, loop: Loop, start: Mapping[str, Any], most: int) -> dict[st
         if step is not None and step > 0:
             values[variable.merge] = np.asarray(whole(first) + most * step).astype(first.dtype)
     return values
+
+
+def largest(scope: Any, loop: Loop, start: Mapping[str, Any], count: Trips) -> dict[str, tuple[int, bool]]:
+    """Merge of a variable that counts upwards -> (its largest value in an iteration, whether it comes to that)."""
+    if not count.most:
+        return {}
+    values = last(scope, loop, start, count.most - 1)
+    return {merge: (whole(value), count.is_exact) for merge, value in values.items()}
+
+
+def told(scope: Any, loop: Loop, start: Mapping[str, Any], has_bound: bool) -> Trips | None:
+    """How often a loop runs, where the last value of a counter of it is told; None where it is not.
+
+    Raises:
+        Refusal: nobody has been asked for it.
+    """
+    if scope.run.counted is None or scope.path or scope.serial is not None:
+        return None
+    steps = {merge: whole(value) - whole(start[merge]) for merge, value in last(scope, loop, start, 1).items()}
+    leaving = {_leaving(loop, merge): merge for merge in steps}
+    for name, merge in leaving.items():
+        if name in scope.run.counted:
+            return Trips(max(0, (scope.run.counted[name] - whole(start[merge])) // steps[merge]), True)
+    if leaving and _keeps(scope, loop, has_bound) and _is_fed(scope, loop):
+        raise scope.refusal(loop.condition, UNBOUNDED, scope.integers_behind(loop.condition.name), leaving)
+    return None
+
+
+def _leaving(loop: Loop, merge: str) -> str:
+    """The Switch by which a variable leaves its loop."""
+    return next(name for name, node in loop.nodes.items() if node.op == "Switch" and node.inputs[0] == (merge, 0))
+
+
+def _keeps(scope: Any, loop: Loop, has_bound: bool) -> bool:
+    """Whether its iterations keep values for which a bound would not do: those of an array that grows."""
+    if not has_bound and any(node.op in KEEPS for node in loop.nodes.values()):
+        return True
+    writes = (node for node in loop.nodes.values() if node.op == "TensorArrayWriteV3")
+    return any(_grows(scope, loop, node.inputs[0][0]) for node in writes)
+
+
+def _grows(scope: Any, loop: Loop, name: str) -> bool:
+    """Whether a handle that enters a loop is that of an array that grows."""
+    while name in loop.nodes and name not in scope.values and loop.nodes[name].inputs:
+        name = loop.nodes[name].inputs[0][0]
+    value = scope.values.get(name)
+    handle = value[0] if type(value) is tuple else value
+    return bool(isinstance(handle, Handle) and scope.run.facts[handle.key].grows)
+
+
+def _is_fed(scope: Any, loop: Loop) -> bool:
+    """Whether nothing but whole numbers that are fed, constants and shapes says when a loop ends."""
+    pending, seen = [loop.condition.name], {loop.condition.name}
+    while pending:
+        node = scope.nodes[pending.pop()]
+        if node.op in SHAPES or _is_fed_whole(scope, node):
+            continue
+        if node.op in DRAWING or (not node.inputs and node.op != "Const"):
+            return False
+        sources = {name for name, _ in node.inputs} - seen
+        pending += sources
+        seen |= sources
+    return True
+
+
+def _is_fed_whole(scope: Any, node: Node) -> bool:
+    dtype = node.attrs.get("dtype")
+    return node.name in scope.run.program.feeds and isinstance(dtype, np.dtype) and dtype.kind in "iub"
 
 
 def note(scope: Any, loop: Loop, values: Mapping[str, Any]) -> None:

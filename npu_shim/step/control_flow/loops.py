@@ -37,6 +37,8 @@ def run(scope: Any, loop: Loop) -> None:
         scope.guards[variable.merge] = guard
     start = {variable.merge: scope.raw(variable.start) for variable in loop.variables}
     count = trips.of_frame(loop, scope, start, scope.table)
+    if not count.is_exact and not guard:
+        count = counted.told(scope, loop, start, count.most is not None) or count
     if count.most is None:
         count = counted.downwards(scope, loop)
     known = {} if guard else _known_last(scope, loop, start, count)
@@ -109,6 +111,8 @@ def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
         if isinstance(value, HANDLES):
             raise scope.refusal(scope.nodes[merge], "a handle changes from iteration to iteration")
 
+    finals = counted.largest(scope, loop, start, count)
+
     def condition(carried: Any, number: Any) -> Any:
         inner = _iteration(scope, loop, carried, guard)
         inner.interpret(loop.head)
@@ -118,8 +122,9 @@ def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
     def body(carried: Any, number: Any) -> Any:
         inner = _iteration(scope, loop, carried, guard)
         inner.counts(number, count.most)
+        inner.finals = {} if guard else finals
         if count.most is None:
-            inner.bounding = (*inner.bounding, *scope.feeds_behind(loop.condition.name))
+            inner.bounding = (*inner.bounding, *scope.integers_behind(loop.condition.name))
         appended.leave_out(inner, growing.values())
         _pass(inner, loop, TAKEN, loop.items)
         return {
