@@ -28,6 +28,7 @@ from npu_shim.session import lines
 from npu_shim.session.observers import trace
 from npu_shim.step import counters, switch
 from npu_shim.step.packing import AGAIN
+from npu_shim.step.rules.table import IDS
 from npu_shim.xla import refusals, step_function
 from npu_shim.xla.passes import pruning
 from npu_shim.xla.passes.legalize.site import ROWS, VALUE, NotConstant
@@ -125,7 +126,8 @@ class Part:
     def _interpreted(self, shapes, constants, device):
         """The same of the graph itself, which the device interprets."""
         known = {constant.tensor: value for constant, value in constants.items() if constant.tensor in self.feeds}
-        counted = {constant.node: int(value) for constant, value in constants.items() if constant.attribute == LAST}
+        told = [constant for constant in constants if constant.attribute in (LAST, ROWS)]
+        counted = {constant.node: int(constants[constant]) for constant in told}
         described, step = traced.of(self.prepared, shapes, known, device, self.meeting, counted)
         counted = {tensor.name for tensor in described.results}
         open_ones = [name for name in self.program.passed if counters.ROWS + name in counted]
@@ -244,11 +246,17 @@ class Step:
         return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :]))
 
     def _counters(self, missing, part):
-        """The Constant for one of the counters that a `traced.Refused` asks for, in a list; [] if there is none."""
-        switches = (self.graph.get_operation_by_name(name) for name in missing.counted if self._gives(name, part))
+        """The Constants that a `traced.Refused` asks for, of the counters of a loop one; [] if there is none."""
+        asked = [self.graph.get_operation_by_name(name) for name in missing.counted if name in self.nodes]
+        switches = (op for op in asked if op.type == "Switch" and self._gives(op.name, part))
         exits = ((switch.name, op) for switch in switches for op in switch.outputs[0].consumers() if op.type == "Exit")
-        wanted = (Constant(op.outputs[0].name, name, LAST) for name, op in exits)
-        return [constant for constant in wanted if constant not in part.constants][:1]
+        wanted = [Constant(op.outputs[0].name, name, LAST) for name, op in exits][:1]
+        ids = ((op.name, op.inputs[IDS[op.type]]) for op in asked if op.type in IDS)
+        wanted += [Constant(ids.name, name, ROWS) for name, ids in ids if self._gives_ids(ids, part)]
+        return [constant for constant in wanted if constant not in part.constants]
+
+    def _gives_ids(self, ids, part):
+        return ids.name in part.feeds or (self._gives(ids.op.name, part) and self.graph.is_fetchable(ids))
 
     def _constants_for(self, missing, name, part, nodes):
         """The Constants that make an input known: it, or what it is computed of besides shapes; none if that fails."""

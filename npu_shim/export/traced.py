@@ -21,7 +21,8 @@ class Refused(PlanError):
 
     Attributes:
         feeds: names of the feeds whose values, if they were known, might make it possible.
-        counted: names of Switches by which a counter leaves its loop: to know its last value would do as well.
+        counted: names of Switches by which a counter leaves its loop, whose last value would do as well; or of sums
+            over segments, whose number would do.
         why: the reason, without our name in front.
     """
 
@@ -42,7 +43,7 @@ def of(
         known: name of a feed -> np.ndarray, for feeds whose values are part of the program.
         device: of the engine.
         meeting: the ranks that run it together, with `ranks` and `groups` as of `cluster.Meeting`; None for none.
-        counted: name of a Switch by which a counter leaves its loop -> its last value; None where nobody can tell it.
+        counted: as of `step.interpreter.function`.
 
     Raises:
         Refused: the interpreter does not take it.

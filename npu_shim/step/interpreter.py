@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Seque
 import jax
 import numpy as np
 
-from npu_shim.step import guards, row_slices, rows, schedule, sizes, state
+from npu_shim.step import guards, row_slices, rows, schedule, segments, sizes, state
 from npu_shim.step.containers import rooms
 from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import conditionals, loops
@@ -25,7 +25,7 @@ from npu_shim.step.graph import CONTROL, Graph, Node, Program, Source, Text
 from npu_shim.step.ops import LIGHT, TABLE
 from npu_shim.step.random import draws
 from npu_shim.step.refusals import Refusal, Unbounded, Unknown, Unsupported
-from npu_shim.step.rules.table import ALL, Effect, Rule, Update
+from npu_shim.step.rules.table import ALL, Attrs, Effect, Rule, Update
 from npu_shim.step.schedule import Conditional, Item, Loop, Schedule
 from npu_shim.step.state import VIEWS
 from npu_shim.step.values import DEAD, HANDLES, Dims, Handle, Reference, Rows, is_known
@@ -60,8 +60,8 @@ def function(
     Args:
         program: a Program.
         ranks: those that run it together.
-        counted: name of a Switch by which a counter leaves its loop -> its last value; None where nobody can be asked
-            for such values, see `control_flow.counted`.
+        counted: name of a Switch by which a counter leaves its loop -> its last value; name of a sum over segments ->
+            how many there are; None where nobody can be asked. See `control_flow.counted` and `segments`.
     """
 
     def step(given_state: State, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -333,13 +333,14 @@ class Scope:
         if Rows in kinds and node.op in rows.OF_ROWS:
             return rows.OF_ROWS[node.op](node.attrs, *values)
         _require_known(row.known, values)
+        attrs = segments.attrs(self, node, values)
         if Rows in kinds:
-            return _of_rows(row, node, values)
+            return _of_rows(row, attrs, values)
         for value in values:
             is_other = (isinstance(value, Text) and not row.text) or (isinstance(value, List) and not row.lists)
             if isinstance(value, Handle) or is_other:
                 raise Unsupported("it takes %s, of which its rule knows nothing" % _described(value))
-        return row.apply(node.attrs, *values)
+        return row.apply(attrs, *values)
 
     def _updated(self, row: Update, node: Node, inputs: Sequence[Any]) -> Any:
         keys = [state.key_of(raw) for raw in inputs[: row.handles]]
@@ -384,14 +385,14 @@ def _require_known(numbers: Sequence[int], values: Sequence[Any]) -> None:
             raise Unknown(at)
 
 
-def _of_rows(row: Rule, node: Node, values: Sequence[Any]) -> Any:
+def _of_rows(row: Rule, attrs: Attrs, values: Sequence[Any]) -> Any:
     if row.rows is None:
         raise Unsupported("its rule takes no tensor whose rows depend on data")
     if row.rows != "each":
-        return row.rows(node.attrs, *values)
+        return row.rows(attrs, *values)
     _require_row_by_row(values)
     values, count = rows.alike(values)
-    result = row.apply(node.attrs, *[value.array if isinstance(value, Rows) else value for value in values])
+    result = row.apply(attrs, *[value.array if isinstance(value, Rows) else value for value in values])
     return tuple(Rows(part, count) for part in result) if type(result) is tuple else Rows(result, count)
 
 

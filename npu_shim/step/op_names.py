@@ -21,26 +21,27 @@ TEXT = """
     Cos Cosh CountUpTo CropAndResize CropAndResizeGradBoxes CropAndResizeGradImage Cross Cumprod Cumsum
     CumulativeLogsumexp DataFormatDimMap DataFormatVecPermute DebugGradientIdentity DeepCopy DenseBincount
     DepthToSpace DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput
-    DeviceIndex Diag DiagPart Digamma Div DivNoNan DynamicPartition DynamicStitch Einsum Elu EluGrad Empty
-    EmptyTensorList EnsureShape Enter Equal Erf Erfc Erfinv EuclideanNorm Exit Exp ExpandDims Expm1
-    ExtractImagePatches FFT FFT2D FFT3D FakeParam FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient
-    FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsGradient FakeQuantWithMinMaxVarsPerChannel
-    FakeQuantWithMinMaxVarsPerChannelGradient Fill Floor FloorDiv FloorMod FusedBatchNorm FusedBatchNormGrad
-    FusedBatchNormGradV2 FusedBatchNormGradV3 FusedBatchNormV2 FusedBatchNormV3 GRUBlockCell GRUBlockCellGrad
-    Gather GatherNd GatherV2 Greater GreaterEqual HSVToRGB IFFT IFFT2D IFFT3D IRFFT IRFFT2D IRFFT3D Identity
-    IdentityN If Igamma IgammaGradA Igammac Imag InTopK InTopKV2 Inv InvGrad Invert InvertPermutation IsFinite
-    IsInf IsNan IsVariableInitialized L2Loss LRN LRNGrad LSTMBlockCell LSTMBlockCellGrad LeakyRelu LeakyReluGrad
-    LeftShift Less LessEqual Lgamma LinSpace ListDiff Log Log1p LogMatrixDeterminant LogSoftmax LogicalAnd
-    LogicalNot LogicalOr LoopCond LowerBound MatMul MatrixBandPart MatrixDeterminant MatrixDiag MatrixDiagPart
-    MatrixDiagPartV2 MatrixDiagPartV3 MatrixDiagV2 MatrixDiagV3 MatrixInverse MatrixSetDiag MatrixSetDiagV2
-    MatrixSetDiagV3 MatrixSolve MatrixTriangularSolve Max MaxPool MaxPool3D MaxPool3DGrad MaxPool3DGradGrad
-    MaxPoolGrad MaxPoolGradGrad MaxPoolGradGradV2 MaxPoolGradV2 MaxPoolGradWithArgmax MaxPoolV2
-    MaxPoolWithArgmax Maximum Mean Merge Min Minimum MirrorPad MirrorPadGrad Mod Mul MulNoNan Multinomial Ndtri
-    Neg NextAfter NextIteration NoOp NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3
-    NonMaxSuppressionV4 NotEqual NpuShimAttention NpuShimDropoutSeed OneHot OnesLike OptionalFromValue
-    OptionalGetValue OptionalHasValue OptionalNone Pack Pad PadV2 ParallelConcat ParallelDynamicStitch
-    PartitionedCall Placeholder PlaceholderV2 PlaceholderWithDefault Polygamma PopulationCount Pow
-    PreventGradient Print PrintV2 Prod Qr QuantizeAndDequantizeV2 QuantizeAndDequantizeV3
+    DeviceIndex Diag DiagPart Digamma Dilation2D Dilation2DBackpropFilter Dilation2DBackpropInput Div DivNoNan
+    DynamicPartition DynamicStitch Einsum Elu EluGrad Empty EmptyTensorList EnsureShape Enter Equal Erf Erfc
+    Erfinv EuclideanNorm Exit Exp ExpandDims Expm1 ExtractImagePatches FFT FFT2D FFT3D FakeParam
+    FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient FakeQuantWithMinMaxVars
+    FakeQuantWithMinMaxVarsGradient FakeQuantWithMinMaxVarsPerChannel FakeQuantWithMinMaxVarsPerChannelGradient
+    Fill Floor FloorDiv FloorMod FusedBatchNorm FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3
+    FusedBatchNormV2 FusedBatchNormV3 GRUBlockCell GRUBlockCellGrad Gather GatherNd GatherV2 Greater
+    GreaterEqual HSVToRGB IFFT IFFT2D IFFT3D IRFFT IRFFT2D IRFFT3D Identity IdentityN If Igamma IgammaGradA
+    Igammac Imag ImageProjectiveTransformV2 ImageProjectiveTransformV3 InTopK InTopKV2 Inv InvGrad Invert
+    InvertPermutation IsFinite IsInf IsNan IsVariableInitialized L2Loss LRN LRNGrad LSTMBlockCell
+    LSTMBlockCellGrad LeakyRelu LeakyReluGrad LeftShift Less LessEqual Lgamma LinSpace ListDiff Log Log1p
+    LogMatrixDeterminant LogSoftmax LogicalAnd LogicalNot LogicalOr LoopCond LowerBound MatMul MatrixBandPart
+    MatrixDeterminant MatrixDiag MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixDiagV2 MatrixDiagV3
+    MatrixInverse MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 MatrixSolve MatrixTriangularSolve Max MaxPool
+    MaxPool3D MaxPool3DGrad MaxPool3DGradGrad MaxPoolGrad MaxPoolGradGrad MaxPoolGradGradV2 MaxPoolGradV2
+    MaxPoolGradWithArgmax MaxPoolV2 MaxPoolWithArgmax Maximum Mean Merge Min Minimum MirrorPad MirrorPadGrad Mod
+    Mul MulNoNan Multinomial Ndtri Neg NextAfter NextIteration NoOp NonMaxSuppression NonMaxSuppressionV2
+    NonMaxSuppressionV3 NonMaxSuppressionV4 NotEqual NpuShimAttention NpuShimDropoutSeed OneHot OnesLike
+    OptionalFromValue OptionalGetValue OptionalHasValue OptionalNone Pack Pad PadV2 ParallelConcat
+    ParallelDynamicStitch PartitionedCall Placeholder PlaceholderV2 PlaceholderWithDefault Polygamma
+    PopulationCount Pow PreventGradient Print PrintV2 Prod Qr QuantizeAndDequantizeV2 QuantizeAndDequantizeV3
     QuantizeAndDequantizeV4 QuantizeAndDequantizeV4Grad RFFT RFFT2D RFFT3D RGBToHSV RandomGammaGrad
     RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt Range Rank ReadVariableOp Real RealDiv
     Reciprocal ReciprocalGrad RefEnter RefExit RefIdentity RefMerge RefNextIteration RefSwitch Relu Relu6
@@ -67,7 +68,7 @@ TEXT = """
     SparseApplyCenteredRMSProp SparseApplyFtrl SparseApplyFtrlV2 SparseApplyKerasMomentum SparseApplyMomentum
     SparseApplyProximalAdagrad SparseApplyProximalGradientDescent SparseApplyRMSProp SparseDenseCwiseAdd
     SparseDenseCwiseDiv SparseDenseCwiseMul SparseFillEmptyRows SparseFillEmptyRowsGrad SparseMatMul
-    SparseReduceSum SparseReorder SparseSegmentMean SparseSegmentMeanGrad SparseSegmentMeanGradV2
+    SparseReduceSum SparseReorder SparseReshape SparseSegmentMean SparseSegmentMeanGrad SparseSegmentMeanGradV2
     SparseSegmentMeanWithNumSegments SparseSegmentSqrtN SparseSegmentSqrtNGrad SparseSegmentSqrtNGradV2
     SparseSegmentSqrtNWithNumSegments SparseSegmentSum SparseSegmentSumGrad SparseSegmentSumGradV2
     SparseSegmentSumWithNumSegments SparseSoftmax SparseSoftmaxCrossEntropyWithLogits SparseTensorDenseAdd

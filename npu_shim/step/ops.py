@@ -22,6 +22,7 @@ from npu_shim.step.rules import (
     image,
     indexing,
     linear_algebra,
+    morphology,
     nn,
     normalization,
     products,
@@ -35,7 +36,7 @@ from npu_shim.step.rules import (
 FAMILIES = (
     nodes, calls, state, stacks, tensor_arrays, lists, optionals, draws, rows,
     arrays, elementwise, indexing, reductions, products, nn, convolutions, normalization, updates,
-    linear_algebra, sparse, image, colors, boxes, recurrent, ctc, quantized, attention, exchanges,
+    linear_algebra, sparse, image, colors, boxes, morphology, recurrent, ctc, quantized, attention, exchanges,
 )  # fmt: skip
 
 

@@ -17,7 +17,8 @@ class Refusal(PlanError):
         node: name of the node.
         op: its op.
         feeds: names of the feeds which, if their values were known when the step is traced, might make it possible.
-        counted: names of Switches by which a counter leaves its loop: to know its last value would do as well.
+        counted: names of Switches by which a counter leaves its loop, whose last value would do as well; or of sums
+            over segments, whose number would do.
     """
 
     def __init__(self, node: Node, why: str, feeds: Iterable[str] = (), counted: Iterable[str] = ()) -> None:

@@ -325,7 +325,35 @@ def _by_channel(draw, *inputs):
     return [*inputs, _floats(draw, 3, low=-2, high=-0.1), _floats(draw, 3, low=0.1, high=2)], attrs
 
 
+def _dilated(draw, *more):
+    """Images and a filter; `more`: make the gradient of what it gives."""
+    attrs = {"strides": [1, *draw.one_of((1, 1), (2, 1)), 1], "rates": [1, *draw.one_of((1, 1), (1, 2)), 1]}
+    for padding in ("SAME", "VALID"):
+        x, kernel = _floats(draw, 2, 6, 5, 2), _floats(draw, 3, 2, 2)
+        x = np.round(x) if more else x  # several sums of a window are the largest
+        kernel = np.round(kernel) if more else kernel
+        spans = [(size - 1) * rate + 1 for size, rate in zip((3, 2), attrs["rates"][1:3])]
+        cut = [0, 0] if padding == "SAME" else [span - 1 for span in spans]
+        outs = [-(-(size - less) // stride) for size, less, stride in zip((6, 5), cut, attrs["strides"][1:3])]
+        yield [x, kernel, *(_floats(draw, 2, *outs, 2) for _ in more)], {**attrs, "padding": padding}
+
+
+def _projected(draw, *fill):
+    modes = ("CONSTANT", "REFLECT", "WRAP", "NEAREST")
+    for mode in modes if fill else modes[:3]:
+        moved = np.float32([1, 0, 0, 0, 1, 0, 0, 0]) + _floats(draw, draw.one_of(1, 2), 8) * np.float32(0.2)
+        moved[:, [2, 5]] *= 15
+        moved[:, 6:] *= np.float32(0.1)
+        attrs = {"interpolation": draw.one_of("BILINEAR", "NEAREST"), "fill_mode": mode}
+        yield [_floats(draw, 2, 4, 5, 2), moved, known([draw.one_of(4, 3), 6]), *fill], attrs
+
+
 FAMILIES = {
+    "Dilation2D": _dilated,
+    "Dilation2DBackpropInput": lambda d: _dilated(d, "gradient"),
+    "Dilation2DBackpropFilter": lambda d: _dilated(d, "gradient"),
+    "ImageProjectiveTransformV2": _projected,
+    "ImageProjectiveTransformV3": lambda d: _projected(d, _scalar(0.7, F32)),
     "MatrixBandPart": _with(
         lambda d: ([_floats(d, 2, 4, 5), _scalar(d.random.randint(-1, 3)), known(d.random.randint(-1, 3))], {})
     ),
@@ -379,6 +407,12 @@ FAMILIES = {
     ),
     "SparseReorder": _with(
         lambda d: ([_indices(d, 6, 3, 5)[d.random.permutation(6)], _floats(d, 6), known([3, 5], np.int64)], {})
+    ),
+    "SparseReshape": _with(
+        lambda d: (
+            [_indices(d, 6, 4, 6), known([4, 6], np.int64), known(d.one_of([3, -1], [24], [2, 3, 4]), np.int64)],
+            {},
+        )
     ),
     "ListDiff": _with(lambda d: ([known(d.random.randint(0, 9, 6)), known(d.random.randint(0, 9, 4))], {})),
     "Bucketize": _with(lambda d: ([_floats(d, 9)], {"boundaries": [-1.0, 0.5, 2.0]})),

@@ -219,7 +219,81 @@ def patches(attrs: Attrs, x: Any) -> Any:
     return jnp.concatenate(parts, -1)
 
 
+# -- projections -------------------------------------------------------------------------------------------------------
+
+
+def _reflected(at: Any, size: Any) -> Any:
+    """[abcd] as [dcba|abcd|dcba]."""
+    turn = np.float32(2) * size
+    low = jnp.where(at < turn, turn * jnp.trunc(-at / turn) + at, at)
+    low = jnp.where(low < -size, low + turn, -low - np.float32(1))
+    high = at - turn * jnp.trunc(at / turn)
+    high = jnp.where(high >= size, turn - high - np.float32(1), high)
+    return jnp.where(at < 0, low, jnp.where(at > size - np.float32(1), high, at))
+
+
+def _wrapped(at: Any, size: Any) -> Any:
+    """[abcd] as [abcd|abcd|abcd]."""
+    one = np.float32(1)
+    low = at + size * (jnp.trunc(-at / (size - one)) + one)
+    high = at - size * jnp.trunc(at / (size - one))
+    return jnp.where(at < 0, low, jnp.where(at > size - one, high, at))
+
+
+FILLS: Any = {"REFLECT": _reflected, "WRAP": _wrapped, "NEAREST": lambda at, size: at}
+
+
+def _filled_at(mode: str, at: Any, size: int) -> Any:
+    """Where the element stands that is taken for one beyond an edge."""
+    if mode == "CONSTANT":
+        return at
+    inside = FILLS[mode](at, np.float32(size)) if size > 1 else jnp.zeros_like(at)
+    return jnp.clip(inside, 0, size - 1).astype(np.float32)
+
+
+def projected(attrs: Attrs, images: Any, transforms: Any, size: Any, fill: Any = None) -> Any:
+    """ImageProjectiveTransformV2, V3: (x, y) is of ((a x + b y + c) / k, (d x + e y + f) / k), k = g x + h y + 1."""
+    images, transforms = traced(images), traced(transforms)
+    (height, width), (batch, *limits, _) = ints(size), images.shape
+    a = jnp.broadcast_to(transforms, (batch, 8)).T[:, :, None, None]
+    x, y = np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32)[:, None]
+    k = a[6] * x + a[7] * y + np.float32(1)
+    there = (a[3] * x + a[4] * y + a[5]) / k, (a[0] * x + a[1] * y + a[2]) / k
+    mode = attrs.get("fill_mode") or "CONSTANT"
+    row, column = (_filled_at(mode, at, limit) for at, limit in zip(there, limits))
+    fill = np.zeros((), images.dtype) if fill is None else jnp.asarray(fill).astype(images.dtype)
+    taken = _projected_nearest if attrs["interpolation"] == "NEAREST" else _projected_between
+    return jnp.where((k == np.float32(0))[..., None], fill, taken(images, row, column, fill))
+
+
+def _read(images: Any, row: Any, column: Any, fill: Any) -> Any:
+    (batch, height, width, _), zero = images.shape, np.float32(0)
+    is_in = (row >= zero) & (row < np.float32(height)) & (column >= zero) & (column < np.float32(width))
+    at = [jnp.where(is_in, part, zero).astype(np.int32) for part in (row, column)]
+    return jnp.where(is_in[..., None], images[(np.arange(batch)[:, None, None], *at)], fill)
+
+
+def _projected_nearest(images: Any, row: Any, column: Any, fill: Any) -> Any:
+    row, column = (jnp.trunc(at + jnp.where(at < 0, -HALF, HALF)) for at in (row, column))  # half away from zero
+    return _read(images, row, column, fill)
+
+
+def _projected_between(images: Any, row: Any, column: Any, fill: Any) -> Any:
+    kind = np.promote_types(images.dtype, np.float32) if images.dtype.kind == "f" else np.float32
+    one, top, left = np.float32(1), jnp.floor(row), jnp.floor(column)
+    down, along = ((at - floor)[..., None].astype(kind) for at, floor in ((row, top), (column, left)))
+    up, back = ((floor + one - at)[..., None].astype(kind) for at, floor in ((row, top), (column, left)))
+
+    def across(at: Any) -> Any:
+        first, second = _read(images, at, left, fill).astype(kind), _read(images, at, left + one, fill).astype(kind)
+        return back * first + along * second
+
+    return (up * across(top) + down * across(top + one)).astype(images.dtype)
+
+
 RULES = {
+    "ImageProjectiveTransformV2": Rule(projected, known=(2,)),
+    "ImageProjectiveTransformV3": Rule(projected, known=(2,)),
     "ResizeNearestNeighbor": Rule(nearest, known=(1,)),
     "ResizeNearestNeighborGrad": Rule(nearest_grad, known=(1,)),
     "ResizeBilinear": Rule(bilinear, known=(1,)),

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from npu_shim.step.rules.table import Attrs, Rule
+from npu_shim.step.rules.table import SEGMENTS, Attrs, Rule
 from npu_shim.step.values import guarded, ints, traced, whole, xp
 
 
@@ -171,19 +171,25 @@ def _segments(kind: str) -> Rule:
     method = {"Sum": "segment_sum", "Prod": "segment_prod", "Max": "segment_max", "Min": "segment_min"}[kind]
 
     def reduced(attrs: Attrs, x: Any, ids: Any) -> Any:
-        count = int(ids[-1]) + 1 if ids.size else 0
+        count = segment_count(attrs, ids)
         result = getattr(jax.ops, method)(traced(x), jnp.asarray(ids), count, indices_are_sorted=True)
-        present = np.isin(np.arange(count), ids).reshape((-1,) + (1,) * (x.ndim - 1))
+        present = jnp.zeros(count, bool).at[ids].set(True, mode="drop").reshape((-1,) + (1,) * (x.ndim - 1))
         return jnp.where(present, result, np.array(start, x.dtype))
 
-    return Rule(reduced, known=(1,))
+    return Rule(reduced)
+
+
+def segment_count(attrs: Attrs, ids: Any) -> int:
+    """How many segments there are by their sorted ids."""
+    told = attrs.get(SEGMENTS)
+    return int(ids[-1]) + 1 if told is None and ids.size else told or 0
 
 
 def segment_mean(attrs: Attrs, x: Any, ids: Any) -> Any:
     """SegmentMean."""
-    count = int(ids[-1]) + 1 if ids.size else 0
+    count = segment_count(attrs, ids)
     total = jax.ops.segment_sum(traced(x), jnp.asarray(ids), count)
-    sizes = np.maximum(np.bincount(ids, minlength=count), 1).astype(x.dtype)
+    sizes = jnp.maximum(jnp.zeros(count, x.dtype).at[ids].add(np.ones((), x.dtype), mode="drop"), np.ones((), x.dtype))
     return total / sizes.reshape((-1,) + (1,) * (x.ndim - 1))
 
 
@@ -214,5 +220,5 @@ RULES = {
     "SegmentProd": _segments("Prod"),
     "SegmentMax": _segments("Max"),
     "SegmentMin": _segments("Min"),
-    "SegmentMean": Rule(segment_mean, known=(1,)),
+    "SegmentMean": Rule(segment_mean),
 }

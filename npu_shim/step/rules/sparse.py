@@ -9,7 +9,8 @@ import numpy as np
 
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.elementwise import truncated
-from npu_shim.step.rules.table import ALL, Attrs, Rule
+from npu_shim.step.rules.reductions import segment_count
+from npu_shim.step.rules.table import ALL, SEGMENTS, Attrs, Rule
 from npu_shim.step.values import Rows, ints, traced, whole, xp
 
 
@@ -108,6 +109,25 @@ def list_difference(attrs: Attrs, x: Any, y: Any) -> Any:
     return x[at], at.astype(attrs["out_idx"])
 
 
+def reshape(attrs: Attrs, indices: Any, shape: Any, new: Any) -> Any:
+    """SparseReshape: (where each element stands in the new shape, that shape, of which -1 is what is left)."""
+    old, sizes = ints(shape), list(ints(new))
+    if -1 in sizes:
+        others = int(np.prod([size for size in sizes if size >= 0], dtype=np.int64))
+        sizes[sizes.index(-1)] = int(np.prod(old, dtype=np.int64)) // others if others else 0
+    array = _array(indices)
+    library = xp(array)
+    flat = library.zeros(array.shape[:1], np.int64)
+    for at, size in enumerate(old):
+        flat = flat * np.int64(size) + array[:, at]
+    columns = []
+    for size in sizes[::-1]:
+        columns.append(flat % np.int64(max(size, 1)))
+        flat = flat // np.int64(max(size, 1))
+    result = library.stack(columns[::-1], -1) if columns else library.zeros((array.shape[0], 0), np.int64)
+    return Rows(result, indices.count) if isinstance(indices, Rows) else result, np.array(sizes, np.int64)
+
+
 def bucketize(attrs: Attrs, x: Any) -> Any:
     """Bucketize: how many boundaries are not above each number."""
     boundaries = np.array(attrs["boundaries"], np.float32)
@@ -136,16 +156,48 @@ def _counts(ids: Any, size: int, like: Any) -> Any:
 
 def _segments(kind: str) -> Callable[..., Any]:
     def summed(attrs: Attrs, data: Any, indices: Any, ids: Any, count: Any = None) -> Any:
-        if count is None:
-            size = int(ids[-1]) + 1 if ids.size else 0
-        else:
-            size = whole(count)
+        size = segment_count(attrs, ids) if count is None else whole(count)
         rows = jnp.take(traced(data), indices, 0, mode="clip")
         total = jnp.zeros((size, *rows.shape[1:]), rows.dtype).at[ids].add(rows, mode="drop")
         way = WAYS[kind]
         return total if way is None else way(total, _counts(ids, size, rows))
 
     return summed
+
+
+def _segments_of_rows(kind: str) -> Callable[..., Any]:
+    """The same of as many ids as data says."""
+
+    def summed(attrs: Attrs, data: Any, indices: Any, ids: Any, count: Any = None) -> Any:
+        if isinstance(data, Rows):
+            raise Unsupported("it sums up rows whose number depends on data")
+        size = attrs[SEGMENTS] if count is None else whole(count)
+        return _segments(kind)(attrs, data, _array(indices), _live(ids, indices, size), np.int32(size))
+
+    return summed
+
+
+def _array(value: Any) -> Any:
+    return value.array if isinstance(value, Rows) else value
+
+
+def _live(value: Any, other: Any, size: int) -> Any:
+    """Numbers, `size` in the place of those that are not there: of `other` as many are where `value` is no Rows."""
+    is_there = _is_there(value if isinstance(value, Rows) else other)
+    array = traced(_array(value))
+    return jnp.where(is_there, array, np.array(size, array.dtype))
+
+
+def _gradient_of_rows(kind: str) -> Callable[..., Any]:
+    """SparseSegmentSumGrad and its kin of as many ids as data says."""
+
+    def spread(attrs: Attrs, g: Any, indices: Any, ids: Any, rows: Any) -> Any:
+        if isinstance(g, Rows):
+            raise Unsupported("it takes the gradients of as many segments as data says")
+        indices, ids = _live(indices, ids, whole(rows)), _live(ids, indices, g.shape[0])
+        return _segments_gradient(kind)(attrs, g, indices, ids, rows)
+
+    return spread
 
 
 def _segments_gradient(kind: str) -> Callable[..., Any]:
@@ -161,12 +213,19 @@ def _segments_gradient(kind: str) -> Callable[..., Any]:
 def _sorted_segments_gradient(kind: str) -> Callable[..., Any]:
     def spread(attrs: Attrs, g: Any, indices: Any, ids: Any, rows: Any) -> Any:
         """SparseSegmentSumGradV2 and its kin: (the gradient of each row that is named, their numbers in order)."""
+        if isinstance(g, Rows):
+            raise Unsupported("it takes the gradients of as many segments as data says")
+        is_open = isinstance(indices, Rows) or isinstance(ids, Rows)
+        if is_open:
+            indices, ids = _live(indices, ids, whole(rows)), _live(ids, indices, g.shape[0])
         g, way, indices = traced(g), WAYS[kind], traced(indices)
         part = g if way is None else way(g, _counts(ids, g.shape[0], g))
         taken, size = jnp.take(part, ids, 0, mode="clip"), indices.shape[0]
         order = jnp.argsort(indices)
         ordered = indices[order]
         starts = jnp.concatenate([jnp.ones(min(size, 1), bool), ordered[1:] != ordered[:-1]])
+        if is_open:  # what is not there comes last
+            starts = starts & (ordered < whole(rows))
         group = jnp.cumsum(starts, dtype=np.int32) - np.int32(1)
         sums = jnp.zeros((size, *g.shape[1:]), g.dtype).at[group].add(taken[order])
         count = jnp.sum(starts, dtype=np.int32)
@@ -239,12 +298,16 @@ RULES = {
     "SparseToDense": Rule(to_dense, known=(1,)),
     "SparseReduceSum": Rule(reduce_sum, known=(2, 3)),
     "SparseReorder": Rule(reorder, known=(2,)),
+    "SparseReshape": Rule(reshape, known=(1, 2), rows=reshape),
     "SparseFillEmptyRows": Rule(fill_empty_rows, known=(2,), rows=fill_empty_rows),
     "SparseFillEmptyRowsGrad": Rule(fill_empty_rows_gradient, rows=fill_empty_rows_gradient),
     "ListDiff": Rule(list_difference, known=(ALL,)),
     "Bucketize": Rule(bucketize),
-    **{"SparseSegment" + kind: Rule(_segments(kind), known=(2,)) for kind in WAYS},
-    **{"SparseSegment%sWithNumSegments" % kind: Rule(_segments(kind), known=(3,)) for kind in WAYS},
-    **{"SparseSegment%sGrad" % kind: Rule(_segments_gradient(kind), known=(3,)) for kind in WAYS},
-    **{"SparseSegment%sGradV2" % kind: Rule(_sorted_segments_gradient(kind), known=(3,)) for kind in WAYS},
+    **{"SparseSegment" + kind: Rule(_segments(kind), rows=_segments_of_rows(kind)) for kind in WAYS},
+    **{"SparseSegment%sWithNumSegments" % kind: Rule(_segments(kind), known=(3,), rows=_segments_of_rows(kind))
+       for kind in WAYS},
+    **{"SparseSegment%sGrad" % kind: Rule(_segments_gradient(kind), known=(3,), rows=_gradient_of_rows(kind))
+       for kind in WAYS},
+    **{"SparseSegment%sGradV2" % kind: Rule(_sorted_segments_gradient(kind), known=(3,),
+                                            rows=_sorted_segments_gradient(kind)) for kind in WAYS},
 }  # fmt: skip

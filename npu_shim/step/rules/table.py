@@ -12,6 +12,11 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 Attrs = Mapping[str, Any]
 ALL = -1000  # all inputs, in `Rule.known`
+SEGMENTS = "segments"  # among a node's attributes: how many segments there are, see `segments`
+IDS = {
+    **{"Segment" + kind: 1 for kind in ("Sum", "Mean", "Prod", "Max", "Min")},
+    **{"SparseSegment" + kind: 2 for kind in ("Sum", "Mean", "SqrtN")},
+}  # op that gives as many rows as its last id says -> number of its input of ids
 
 
 class Rule(NamedTuple):
