@@ -1,60 +1,51 @@
 """The cost of a step from its graph, float32 as written beside the rewritten step.
 
-By TensorFlow's own XLA for this machine's CPU; or written as programs that JAX compiles for cards that are not there.
+Each is written as a program, which JAX compiles for this machine's CPU, or for cards that are not there.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import replace
 from typing import Any, Callable
-
-import tensorflow.compat.v1 as tf
-from tensorflow.compiler.xla.service import hlo_pb2
 
 from npu_shim.export import step as export
 from npu_shim.pjrt import manifest
-from npu_shim.pjrt.cost import cards, compiling, hlo, kernels, report
+from npu_shim.pjrt.cost import apart, cards, compiling
 from npu_shim.pjrt.cost.cards import Card
 from npu_shim.pjrt.cost.on_cards import OnCards, of_folders
 from npu_shim.pjrt.cost.report import Cost
 from npu_shim.pjrt.manifest import Manifest
 from npu_shim.pjrt.placement import Placement
-from npu_shim.xla import step_function
 from npu_shim.xla.sources import Source
 
-NO_OPTIONS = ("constants", "values", "device", "float32_products")  # arguments that say what the step is
+# arguments that say what the step is, or who makes it
+NO_OPTIONS = ("constants", "values", "device", "float32_products", "jax")
 # changes nothing
 AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu", "recompute": "off", "attention": "off"}
 
 
 def of_graph(
-    source: Any,
-    fetches: Any,
-    feeds: Any,
-    options: Any,
-    compiled: bool = True,
-    float32_products: str | None = "default",
-    **given: Any
+    source: Any, fetches: Any, feeds: Any, options: Any, compiled: bool = True, jax: str | None = None, **given: Any
 ) -> list[Cost]:
     """Returns two Costs: of the step as written and of the step under the options.
 
     Args:
         source: a `sources.Source`.
-        fetches: as for `step_function.build`.
+        fetches: as for `npu_shim.export.export`.
         feeds: likewise.
         options: precision options, dict.
         compiled: whether to compile for this machine's CPU, for bytes moved and temporary memory.
-        float32_products: as for `export`.
-        **given: as for `step_function.build`.
+        jax: as for `export`.
+        **given: constants, device and float32_products, as for `export`.
+
+    Raises:
+        ConfigError or PlanError: as `export`.
     """
-    export.require_xla()
-    costs = []
-    for name, chosen in (("as written", AS_WRITTEN), (None, options)):
-        step = step_function.prepare(source, fetches, feeds, **dict(given, **chosen)).for_shapes()
-        costs.append(_cost(name or step.plan.policy.name, step, compiled, float32_products))
-    return costs
+    python = export.interpreter(jax)
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {**given, **options, "attention": "off", "jax": python}  # a CPU has no kernels for attention
+        return apart.of_folders(write_forms(folder, source, fetches, feeds, **asked), "cpu", compiled, python)
 
 
 def on_cards(
@@ -74,7 +65,8 @@ def on_cards(
         fetches: as for `npu_shim.export.export`.
         feeds: likewise.
         targets: names of cards ("h100"), or paths of files that describe some; or `cards.Card`s.
-        jax: an interpreter with JAX and its CUDA plugin; default as for `compiling.interpreter`.
+        jax: an interpreter with JAX and its CUDA plugin, which makes the programs too; default as for
+            `compiling.interpreter`.
         progress: is told in a line what is done.
         placement: of how many cards of a kind, and what each has of the state, see `pjrt.placement.of_cards`.
         **given: constants, device, float32_products and precision options, as for `npu_shim.export.export`.
@@ -88,7 +80,7 @@ def on_cards(
     if not isinstance(source, Source):
         source = Source.of(getattr(source, "graph", source))  # a session's variables need no values yet
     with tempfile.TemporaryDirectory() as folder:
-        paths = write_forms(folder, source, fetches, feeds, **given)
+        paths = write_forms(folder, source, fetches, feeds, jax=python, **given)
         for path in paths[1:]:
             if not manifest.read(path).plan["lowered"]:
                 progress("%s lowers nothing of this step; npu-shim plan says why" % os.path.basename(path))
@@ -118,9 +110,7 @@ def write_forms(folder: str, source: Any, fetches: Any, feeds: Any, **given: Any
     return [paths[0], os.path.join(folder, policy)]
 
 
-def write_form(
-    path: str, source: Any, fetches: Any, feeds: Any, float32_products: str = "default", **given: Any
-) -> Manifest:
+def write_form(path: str, source: Any, fetches: Any, feeds: Any, **given: Any) -> Manifest:
     """Writes the step under some options as a program that JAX compiles, without values; arguments as for `of_graph`.
 
     Args:
@@ -128,38 +118,10 @@ def write_form(
         source: as for `of_graph`.
         fetches: likewise.
         feeds: likewise.
-        float32_products: likewise.
         **given: likewise, and the precision options.
 
     Returns:
         What was written.
     """
-    export.require_xla()
-    step = step_function.prepare(source, fetches, feeds, **given).as_program().for_shapes()
-    module = export.hlo_module(step, float32_products)
-    described = export.describe(step, module, kind="hlo", float32_products=float32_products, options={})
-    return manifest.write(path, export.without_origins(module), described)
-
-
-def _cost(name, step, compiled, float32_products):
-    module = export.hlo_module(step, float32_products)
-    described = export.describe(step, module, kind="hlo", float32_products=float32_products, options={})
-    measured = report.of_text(name, export.hlo_of(step, float32_products, "hlo"), described)
-    if not compiled:
-        return measured
-    proto = hlo_pb2.HloProto.FromString(export.hlo_of(step, float32_products, "optimized_hlo_proto_serialized"))
-    launched = kernels.Kernels(hlo.parse(export.hlo_of(step, float32_products, "optimized_hlo")))
-    return replace(
-        measured, temporary=_temporary(proto.buffer_assignment), moved=int(kernels.moved(launched.all)),
-        compiled_for="this CPU, TensorFlow %s" % tf.__version__,
-        notes=tuple(sorted(set(measured.notes) | {note for note in launched.notes if note.startswith("a loop")})),
-    )  # fmt: skip
-
-
-def _temporary(assignment):
-    """Bytes of the allocations that are neither arguments, results, constants nor a thread's own."""
-    return sum(
-        held.size
-        for held in assignment.buffer_allocations
-        if not (held.is_entry_computation_parameter or held.maybe_live_out or held.is_constant or held.is_thread_local)
-    )
+    program = export.program(source, fetches, feeds, **given)
+    return manifest.write(path, program.artifacts, program.manifest)

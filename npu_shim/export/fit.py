@@ -106,7 +106,7 @@ def _cost(
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step")
         try:
-            cost.write_form(path, source, fetches, feeds, **given)
+            cost.write_form(path, source, fetches, feeds, jax=python, **given)
         except PlanError as reason:
             raise PlanError("with feeds %s: %s" % (feeds, reason)) from reason
         return card_report.of_compiled(name, compiling.compiled(path, card, python), card)

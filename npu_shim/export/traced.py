@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import platform
+import os
 from typing import Any, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim import __version__
-from npu_shim.export import programs
-from npu_shim.export import step as export
-from npu_shim.pjrt.manifest import Manifest, Tensor
+from npu_shim.export import description
+from npu_shim.pjrt.manifest import Manifest
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.xla import interpreted
 from npu_shim.xla.interpreted import Interpreted
@@ -48,17 +46,9 @@ def of(
     Raises:
         Refused: the interpreter does not take it.
     """
-    products = programs.products_of_sessions()
-    feeds = [Tensor("feed", feed.name, tuple(shape), feed.dtype.name)
-             for feed, shape in zip(prepared.feeds.values(), shapes)]  # fmt: skip
-    sizes = {variable.name: variable.shape for variable in prepared.state}
-    roles = export.state_roles(sizes)
-    state = [Tensor("state", variable.name, sizes[variable.name], variable.dtype.name, roles[variable.name])
-             for variable in prepared.state]  # fmt: skip
-    asked: dict[str, Any] = {
-        "feeds": list(map(_described, feeds)), "state": list(map(_described, state)), "products": products,
-        "known": {name: [value.tolist()] for name, value in known.items()},
-    }  # fmt: skip
+    products = products_of_sessions()
+    taken = description.arguments(prepared, shapes)
+    asked = {**taken.asked(), "products": products, "known": {name: [v.tolist()] for name, v in known.items()}}
     if counted is not None:
         asked["counted"] = dict(counted)
     if meeting is not None:
@@ -68,21 +58,13 @@ def of(
     if answer["refusal"]:
         why = answer["refusal"].partition("npu_shim: ")[2] or answer["refusal"]
         raise Refused(why, answer["feeds"], answer["counted"])
-    held = {tensor.name: tensor for tensor in state}
-    results = [Tensor("fetch", name, tuple(shape), dtype) for name, dtype, shape in answer["fetches"]]
-    described = Manifest(
-        arguments=(*feeds, *state),
-        results=(*results, *(held[name] for name in answer["updated"])),
-        float32_products=products,
-        plan=dict(
-            export.plan_counts(prepared.plan), recompute=step.recomputation.counts(), attention=step.attention.counts()
-        ),
-        ranks=() if meeting is None else tuple(meeting.ranks),
-        versions={"npu_shim": __version__, "tensorflow": tf.__version__, "python": platform.python_version()},
-        attention=dict(step.specs),
-    )
-    return described, step
+    ranks = () if meeting is None else tuple(meeting.ranks)
+    return description.described(prepared, step, taken, answer, products, ranks=ranks), step
 
 
-def _described(tensor: Tensor) -> list[Any]:
-    return [tensor.name, tensor.dtype, list(tensor.shape)]
+def products_of_sessions() -> str:
+    """What `export.step.export` calls float32_products: "highest" where the script or user switches TF32 off."""
+    asked = getattr(tf.config.experimental, "tensor_float_32_execution_enabled", bool)  # TensorFlow 1 has no TF32
+    enabled = asked()  # for TensorFlow's kernels
+    overridden = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"  # for NVIDIA's libraries; XLA's own kernels ignore it
+    return "default" if enabled and not overridden else "highest"

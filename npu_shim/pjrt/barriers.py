@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator
 
-from npu_shim.pjrt import convert
+from npu_shim.pjrt import artifacts
 
 MOST = 64  # ops that XLA may compute anew for each reader of a value
 # what XLA moves without computing: it costs next to nothing to do it again
@@ -45,12 +45,12 @@ def placed(artifact: bytes) -> bytes:
     from jax.interpreters import mlir
 
     with mlir.make_ir_context() as context:
-        module = convert.parsed(artifact)
+        module = artifacts.parsed(artifact)
         heavy = list(_heavy_of(module.operation))
         with context:
             for op, following in heavy:
                 _place(op, following)
-        return convert.portable(module, convert.newest()) if heavy else artifact
+        return artifacts.portable(module, artifacts.newest()) if heavy else artifact
 
 
 def _heavy_of(parent: Any) -> Iterator[tuple[Any, Any]]:

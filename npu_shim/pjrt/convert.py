@@ -1,19 +1,13 @@
-"""Converts HLO protos to StableHLO with what jaxlib ships.
-
-As a script it needs only JAX, so that `npu-shim export` can run it under another interpreter:
-
-    python convert.py IN OUT
-"""
+"""Converts HLO protos of TensorFlow's XLA to StableHLO with what jaxlib ships."""
 
 from __future__ import annotations
 
 import re
-import sys
 from typing import Any
 
+from npu_shim.pjrt import artifacts
+
 NODE = re.compile(r'"(?:[^";]*/)?step/([^";]+)[";]')  # of a location, which names the step's function first
-MESH = "sdy.mesh"  # names the devices that a program divides itself among
-TARGET = "1.0.0"  # the version of StableHLO to write: every supported release of JAX reads it
 
 
 def stablehlo(hlo: bytes) -> bytes:
@@ -33,7 +27,7 @@ def stablehlo(hlo: bytes) -> bytes:
         except ir.MLIRError as reason:
             raise ValueError(_refusal(reason)) from reason
         _clean(ir, module)
-        return portable(module)
+        return artifacts.portable(module, artifacts.OLDEST)
 
 
 def _refusal(reason: Any) -> str:
@@ -43,40 +37,6 @@ def _refusal(reason: Any) -> str:
     first = reason.error_diagnostics[0]
     match = NODE.search(str(first.location))
     return "%s%s" % ("node '%s': " % match[1] if match else "", first.message)
-
-
-def portable(module: Any, target: str = TARGET) -> bytes:
-    """Returns an MLIR module of StableHLO as a portable artifact of that version, within its context.
-
-    One that says by Shardy's dialect what devices compute of it is for the release of JAX that reads it here.
-    """
-    from jaxlib import _jax
-    from jaxlib.mlir.dialects import stablehlo as dialect
-
-    if any(operation.operation.name == MESH for operation in module.body.operations):
-        from jax.interpreters import mlir
-
-        divided: bytes = _jax.mlir.serialize_portable_artifact(mlir.module_to_bytecode(module), target, True)
-        return divided
-    artifact: bytes = dialect.serialize_portable_artifact(module, target)
-    return artifact
-
-
-def newest() -> str:
-    """Returns the version of StableHLO that this jaxlib has, for what it reads itself."""
-    from jaxlib.mlir.dialects import stablehlo as dialect
-
-    version: str = dialect.get_current_version()
-    return version
-
-
-def parsed(artifact: bytes) -> Any:
-    """Returns a StableHLO portable artifact as an MLIR module, within an MLIR context."""
-    from jaxlib import _jax
-    from jaxlib.mlir import ir
-
-    module = _jax.mlir.deserialize_portable_artifact(artifact)
-    return ir.Module.parse(module) if isinstance(module, (bytes, str)) else module  # a module since JAX 0.10 or so
 
 
 def _clean(ir: Any, module: Any) -> None:
@@ -96,10 +56,3 @@ def _clean(ir: Any, module: Any) -> None:
     module.operation.walk(visit)
     for op in copies:
         op.erase()
-
-
-if __name__ == "__main__":
-    with open(sys.argv[1], "rb") as source:
-        text = stablehlo(source.read())
-    with open(sys.argv[2], "wb") as target:
-        target.write(text)

@@ -1,6 +1,6 @@
 """What is asked of JAX, in one place: which releases work, devices, a StableHLO program as a JAX function.
 
-Only this module, `convert` and `barriers` use what is not public in JAX; a test (`test_private_jax_names.py`)
+Only this module, `artifacts` and `barriers` use what is not public in JAX; a test (`test_private_jax_names.py`)
 says what of it a newer release has moved. Tried with 0.9.2, 0.10.2, 0.11.2 and 0.12.0.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Callable, Sequence, Tuple
 
 from npu_shim import __version__
 from npu_shim.configs import extras
-from npu_shim.pjrt import barriers, convert
+from npu_shim.pjrt import artifacts, barriers, convert
 from npu_shim.rewriter.errors import ConfigError
 
 Described = Tuple[Tuple[int, ...], Any]  # shape, numpy dtype
@@ -136,6 +136,6 @@ def hlo_text(artifact: bytes) -> str:
 
     with mlir.make_ir_context():
         written = io.BytesIO()
-        convert.parsed(artifact).operation.write_bytecode(written)
+        artifacts.parsed(artifact).operation.write_bytecode(written)
         text: str = _jax.mlir.mlir_module_to_xla_computation(written.getvalue(), return_tuple=True).as_hlo_text()
         return text

@@ -1,8 +1,8 @@
 """An exported step as a folder: the program, its initial state, and a manifest that describes them.
 
     manifest.json        names, shapes, dtypes of arguments and results, in the program's order; plan; versions
-    program.stablehlo    the step as a StableHLO portable artifact, or
-    program.hlo.pb       as an HLO proto, which is converted to StableHLO when it is loaded
+    program.stablehlo    the step as a StableHLO portable artifact, as jax.export makes it
+    program.cpu.stablehlo    the same for CPUs, where that is another one
     state.npz            initial values by variable name; absent when they were not exported
 
 The folder appears whole or not at all. The standard library and numpy are enough to read and write it.
@@ -25,7 +25,8 @@ FILE = "manifest.json"
 STATE = "state.npz"
 HOLDS = "npu_shim/bounds_hold"  # a fetch, bool: that a step kept to its bounds; of a loop, that all its steps did
 ROWS = "npu_shim/rows/"  # and a fetch's name: a fetch, int32, how many rows of that there are
-PROGRAMS = {"stablehlo": "program.stablehlo", "hlo": "program.hlo.pb"}
+PROGRAM, FOR_CPUS = "program.stablehlo", "program.cpu.stablehlo"
+KIND = "stablehlo"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Manifest:
     Attributes:
         arguments: feeds and state, in the program's order.
         results: fetches and new state, in the program's order.
-        kind: of the program's file, a key of `PROGRAMS`.
+        kind: of the program's file, KIND; earlier releases wrote others.
         sha256: file name to the SHA-256 of its bytes.
         float32_products: "highest" or "default": float32 matrix products and convolutions in float32, or in what the
             device uses for them by default (TF32 on NVIDIA GPUs since Ampere).
@@ -84,7 +85,7 @@ class Manifest:
 
     arguments: tuple[Tensor, ...]
     results: tuple[Tensor, ...]
-    kind: str = "stablehlo"
+    kind: str = KIND
     sha256: dict[str, str] = field(default_factory=dict)
     float32_products: str = "default"
     iterations: int = 1
@@ -122,12 +123,18 @@ class Manifest:
         return frozenset(t.name for t in self.results if t.kind == "state") & {t.name for t in self.state}
 
 
-def write(folder: str, program: bytes, manifest: Manifest, state: Iterable[tuple[str, Any]] | None = None) -> Manifest:
+def write(
+    folder: str,
+    program: bytes | Mapping[str, bytes],
+    manifest: Manifest,
+    state: Iterable[tuple[str, Any]] | None = None,
+) -> Manifest:
     """Writes an exported step.
 
     Args:
         folder: path; it must not exist, or be empty.
-        program: bytes, of the kind that `manifest.kind` names.
+        program: the artifact; or platform -> artifact, of which the first is for all platforms but "cpu", if that is
+            another key.
         manifest: Manifest; `sha256` is filled in here.
         state: iterable of (variable name, array), or None to export without values.
 
@@ -149,10 +156,14 @@ def require_unused(folder: str) -> None:
         raise ConfigError("'%s' exists; an export goes to a new or empty folder" % folder)
 
 
-def _fill(folder: str, program: bytes, manifest: Manifest, state: Iterable[tuple[str, Any]] | None) -> Manifest:
-    with open(os.path.join(folder, PROGRAMS[manifest.kind]), "wb") as f:
-        f.write(program)
-    names = [PROGRAMS[manifest.kind]]
+def _fill(
+    folder: str, program: bytes | Mapping[str, bytes], manifest: Manifest, state: Iterable[tuple[str, Any]] | None
+) -> Manifest:
+    artifacts = [program] if isinstance(program, bytes) else [*program.values()]
+    names = [PROGRAM, FOR_CPUS][: len(artifacts)]
+    for name, artifact in zip(names, artifacts):
+        with open(os.path.join(folder, name), "wb") as f:
+            f.write(artifact)
     if state is not None:
         members: Iterable[tuple[str, Any]] = itertools.chain(state, arrays.slices_member(manifest.slices))
         arrays.write(os.path.join(folder, STATE), members)
@@ -196,10 +207,17 @@ def decoded(values: Mapping[str, Any]) -> Manifest:
     return Manifest(**{**values, **tensors, "ranks": tuple(values.get("ranks", ()))})
 
 
-def program(folder: str, manifest: Manifest) -> bytes:
-    """Returns the program's bytes. Raises ConfigError when they are not the ones that were exported."""
-    path = checked(folder, manifest, PROGRAMS[manifest.kind])
-    with open(path, "rb") as f:
+def program(folder: str, manifest: Manifest, platform: str = "") -> bytes:
+    """Returns the artifact for a platform, as JAX names it.
+
+    Raises:
+        ConfigError: the bytes are not the ones that were exported, or are HLO, as earlier releases wrote it.
+    """
+    if manifest.kind != KIND:
+        text = "'%s' holds %s of an earlier release of npu_shim, which this one does not read: export it again"
+        raise ConfigError(text % (folder, manifest.kind.upper()))
+    name = FOR_CPUS if platform == "cpu" and FOR_CPUS in manifest.sha256 else PROGRAM
+    with open(checked(folder, manifest, name), "rb") as f:
         return f.read()
 
 

@@ -38,14 +38,12 @@ def load(folder: str, device: Any = None, state: Any = None, cache: str | None =
     """
     jax = jax_compat.require()
     described = manifest.read(folder)
-    code = manifest.program(folder, described)
-    if described.kind == "hlo":
-        code = jax_compat.stablehlo(code)
+    placed = jax_compat.device(jax, device)
+    code = manifest.program(folder, described, placed.platform)
     if state is None:
         state = manifest.state(folder, described)
         if state is None:
             raise ConfigError("'%s' was exported without values; give them as `state`" % folder)
-    placed = jax_compat.device(jax, device)
     products.require(jax, placed)
     program = Program(jax, described, code, Placement((placed,)), cache=program_cache.folder(cache))
     program.restore(state)
@@ -80,6 +78,7 @@ class Program:
         self._lock = threading.RLock()  # a step gives its state's memory to the next one
         self._donated: dict[str, Any] = {}
         self._kept: dict[str, Any] = {}
+        self._holds: Any = True  # whether loops of all steps since `restore` had room for what they kept
 
     def run(self, feeds: Mapping[str, Any] | None = None, iterations: int | None = None) -> dict[str, Any]:
         """Runs one step, or several as one program.
@@ -92,7 +91,8 @@ class Program:
 
         Returns:
             dict of fetch name to jax array, with a first dimension of N for N `iterations`. Their computation may still
-            run when this returns; numpy.asarray waits for it. Ctrl-C leaves the state of a completed step.
+            run when this returns; numpy.asarray waits for it. Ctrl-C leaves the state of a completed step. What a loop
+            that did not keep to its bound has computed is NaN, and `state` and `save` are errors then.
 
         Raises:
             ConfigError: a feed is missing, unknown, or of another shape or dtype; iterations is no such number.
@@ -115,6 +115,8 @@ class Program:
             LOG.warning("npu_shim: %s", self.trouble)
         with uninterrupted():
             self._donated, fetched = program(self._donated, self._kept, given)
+            if HOLDS in fetched:
+                self._holds = self._jax.numpy.logical_and(self._holds, fetched.pop(HOLDS).all())
         return fetched
 
     @property
@@ -204,17 +206,34 @@ class Program:
         return self._jax.ShapeDtypeStruct(shape, arrays.dtype_of(tensor.dtype), sharding=placed)
 
     def state(self) -> dict[str, Any]:
-        """Returns the variables' values: dict of name to numpy array."""
+        """Returns the variables' values: dict of name to numpy array.
+
+        Raises:
+            RuntimeError: a loop of a step did not keep to its bound, so that they are wrong.
+        """
         with self._lock:
+            self._require_bounds()
             values = dict(self._kept, **self._donated)
             return {tensor.name: np.asarray(values[tensor.name]) for tensor in self.manifest.state}
 
     def save(self, path: str) -> None:
-        """Writes the state as .npz; the file appears whole or not at all. Raises ConfigError when it cannot."""
+        """Writes the state as .npz; the file appears whole or not at all. Raises ConfigError when it cannot.
+
+        Raises:
+            RuntimeError: as `state`.
+        """
         with self._lock:
+            self._require_bounds()
             values = dict(self._kept, **self._donated)
             named = ((t.name, np.asarray(values[t.name])) for t in self.manifest.state)
             arrays.write(path, itertools.chain(named, arrays.slices_member(self.manifest.slices)))
+
+    def _require_bounds(self) -> None:
+        if not self._holds:
+            raise RuntimeError(
+                "npu_shim: a loop of a step ran more often, or kept more, than was known when the step was exported; "
+                "what it fetched is NaN, and the values of its variables are wrong: restore others"
+            )
 
     def restore(self, state: Any) -> None:
         """Sets every variable: dict of name to array, or the path of a file that `save` wrote.
@@ -238,6 +257,7 @@ class Program:
         with self._lock:
             self._donated = {name: value for name, value in placed.items() if name in self.manifest.donated}
             self._kept = {name: value for name, value in placed.items() if name not in self.manifest.donated}
+            self._holds = True
 
     def _checked(self, feeds: Mapping[str, Any], iterations: int | None) -> dict[str, Any]:
         known = {t.name: t for t in self.manifest.feeds}

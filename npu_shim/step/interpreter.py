@@ -283,7 +283,8 @@ class Scope:
         if self.settles and guards.settle(self, node):
             return
         try:
-            self.values[node.name] = self._applied(row, node)
+            with jax.named_scope(node.name):  # the program's ops are called after it
+                self.values[node.name] = self._applied(row, node)
         except Refusal:
             raise
         except Unbounded as reason:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple
+import contextlib
+from typing import Any, Iterator, Mapping, NamedTuple
 
 import jax
 import numpy as np
@@ -67,7 +68,7 @@ def lowered(
     values = {name: np.array(value, dtypes[name]) for name, (value,) in known.items()}
     results: dict[str, Any] = {}
 
-    def flat(*arguments: Any) -> Any:
+    def step(*arguments: Any) -> Any:
         given = {name: value for (name, _, _), value in zip(feeds, arguments)}
         held = {name: value for (name, _, _), value in zip(state, arguments[len(feeds) :])}
         new, fetched = function(held, {**given, **values})
@@ -78,11 +79,23 @@ def lowered(
     shapes = [jax.ShapeDtypeStruct(tuple(shape), dtype_of(dtype)) for _, dtype, shape in [*feeds, *state]]
     target = {"gpu": "cuda"}.get(platform, platform)
     try:
-        with interpreter.traced_as_tensorflow(), jax.default_matmul_precision(products):
-            exported = export.export(jax.jit(flat, keep_unused=True), platforms=[target])(*shapes)
+        with interpreter.traced_as_tensorflow(), jax.default_matmul_precision(products), _without_sources():
+            exported = export.export(jax.jit(step, keep_unused=True), platforms=[target])(*shapes)
     except Refusal as reason:
         return Lowered(b"", [], [], str(reason), reason.feeds, reason.counted)
     except Exception as reason:  # a fault of the interpreter must not stop the script
         text = "%s: %s" % (type(reason).__name__, str(reason).partition("\n")[0])
         return Lowered(b"", [], [], "the interpreter failed: %s" % text)
     return Lowered(exported.mlir_module_serialized, assumed=tuple(dict.fromkeys(meeting.assumed)), **results)
+
+
+@contextlib.contextmanager
+def _without_sources() -> Iterator[None]:
+    """Context in which programs name no files: the same step is the same bytes wherever it is made."""
+    name = "jax_traceback_in_locations_limit"
+    before = jax.config.values[name]
+    jax.config.update(name, 0)
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)

@@ -11,7 +11,7 @@ jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 
 from jax.interpreters import mlir  # noqa: E402
 
-from npu_shim.pjrt import arrays, convert, jax_compat, placement  # noqa: E402
+from npu_shim.pjrt import arrays, artifacts, jax_compat, placement  # noqa: E402
 from npu_shim.pjrt.attention import division, kernels, substitution  # noqa: E402
 from npu_shim.pjrt.attention.spec import Spec  # noqa: E402
 
@@ -90,6 +90,6 @@ def test_a_program_for_gpus_says_which_part_each_has():
     artifact, said = substitution.substituted(artifact, {SPECS[1].name: SPECS[1].as_json()}, True, "cuda", DEVICES)
     assert set(said.values()) == {"kernel"}
     with mlir.make_ir_context():
-        text = str(convert.parsed(artifact))
+        text = str(artifacts.parsed(artifact))
     assert text.count('sdy.mesh @mesh = <["batch"=2]>') == text.count("sdy.manual_computation(") == 1
     assert "tensor<2x1x16x16xf32>" in text

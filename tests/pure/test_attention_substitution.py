@@ -8,7 +8,7 @@ import pytest
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 
-from npu_shim.pjrt import convert, jax_compat, manifest  # noqa: E402
+from npu_shim.pjrt import artifacts, jax_compat, manifest  # noqa: E402
 from npu_shim.pjrt.attention import lowering, substitution  # noqa: E402
 from npu_shim.pjrt.attention.spec import Spec  # noqa: E402
 from npu_shim.pjrt.manifest import Manifest, Tensor  # noqa: E402
@@ -59,7 +59,7 @@ def text_of(artifact):
     from jax.interpreters import mlir
 
     with mlir.make_ir_context():
-        return str(convert.parsed(artifact))
+        return str(artifacts.parsed(artifact))
 
 
 def test_a_kernel_computes_what_the_composite_does():

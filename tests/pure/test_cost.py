@@ -1,8 +1,10 @@
 """What a step costs, counted from HLO texts small enough to count by hand."""
 
+from dataclasses import replace
+
 import pytest
 
-from npu_shim.pjrt.cost import counts, hlo, live, report
+from npu_shim.pjrt.cost import counts, hlo, inlining, live, report
 from npu_shim.pjrt.manifest import Manifest, Tensor
 
 # as TensorFlow's XLA of 2023 prints it, and as JAX's of today
@@ -184,6 +186,42 @@ def test_what_nothing_uses_is_not_counted():
     assert counts.count(hlo.parse(NEW.replace("  wide =", unused))).products == {"float16": 2 * 8 * 10 * 64}
 
 
+CALLED = """
+HloModule m
+
+double.1 {
+  a.1 = f32[4]{0} parameter(0)
+  sum.1 = f32[4]{0} add(a.1, a.1)
+  ROOT both.1 = (f32[4]{0}, f32[4]{0}) tuple(sum.1, a.1)
+}
+
+npu_shim_attention_forward_0123456789abcdef.2 {
+  ROOT b.1 = f32[4]{0} parameter(0)
+}
+
+ENTRY main {
+  x.1 = f32[4]{0} parameter(0)
+  one.1 = (f32[4]{0}, f32[4]{0}) call(x.1), to_apply=double.1
+  first.1 = f32[4]{0} get-tuple-element(one.1), index=0
+  two.1 = (f32[4]{0}, f32[4]{0}) call(first.1), to_apply=double.1
+  last.1 = f32[4]{0} get-tuple-element(two.1), index=0
+  same.1 = f32[4]{0} get-tuple-element(two.1), index=1
+  kept.1 = f32[4]{0} call(last.1), to_apply=npu_shim_attention_forward_0123456789abcdef.2
+  ROOT all.1 = (f32[4]{0}, f32[4]{0}) tuple(kept.1, same.1)
+}
+"""
+
+
+def test_calls_are_inlined_but_those_of_attention():
+    module = inlining.inlined(hlo.parse(CALLED))
+    main = module.computations["main"]
+    assert [x.code for x in main.instructions.values() if x.code != "tuple"] == ["parameter", "add", "add", "call"]
+    assert main.instructions["two.1/sum.1"].operands == ("one.1/sum.1", "one.1/sum.1")
+    assert main.instructions["kept.1"].operands == ("two.1/sum.1",)
+    assert main.instructions[main.root].operands == ("kept.1", "one.1/sum.1")
+    assert counts.count(module).other == {"float32": 8}
+
+
 def test_text_without_an_entry():
     with pytest.raises(ValueError, match="no entry computation"):
         hlo.parse("HloModule m")
@@ -196,8 +234,9 @@ STATE = (
 
 
 def test_the_report_has_a_column_each_and_ratios():
-    plain = report.of_text("float32", OLD.replace("f16", "f32"), Manifest(STATE, ()), 4000, 20000, "this CPU")
-    mixed = report.of_text("mixed", OLD, Manifest(STATE, ()), 2000, None)
+    plain = report.of_text("float32", OLD.replace("f16", "f32"), Manifest(STATE, ()))
+    plain = replace(plain, temporary=4000, moved=20000, compiled_for="this CPU")
+    mixed = replace(report.of_text("mixed", OLD, Manifest(STATE, ())), temporary=2000)
     text = report.as_text([plain, mixed]).splitlines()
     rows = {line[:22].strip(): line[22:].split("  ") for line in text}
     assert [cell.strip() for cell in rows["products in float16"] if cell.strip()] == ["0 FLOP", "10.24 KFLOP"]

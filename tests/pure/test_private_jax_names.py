@@ -73,7 +73,7 @@ def test_what_has_moved_is_seen():
     assert moved("os.path.join") is None
     assert moved("os.path.joint.more") == "os.path.joint"
     assert moved("xml.etree.ElementTree.parse") is None
-    assert any("_jax.mlir.hlo_to_stablehlo" in use for use in used())
+    assert any("_jax.mlir.deserialize_portable_artifact" in use for use in used())
 
 
 def test_jax_is_bound_to_the_releases_that_were_tried():

@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "variables each card has a part of")  # fmt: skip
     parser.add_argument("--fit", metavar="CARD", help="find the largest batch that fits on that card, of a graph whose "
                         "feeds have open first dimensions; --batch is tried first")  # fmt: skip
-    parser.add_argument("--jax", metavar="PYTHON", help="an interpreter with JAX and its CUDA plugin, for --target and "
-                        "--fit; default: $NPU_SHIM_JAX, else this one")  # fmt: skip
+    parser.add_argument("--jax", metavar="PYTHON", help="an interpreter with JAX, for --target and --fit with its CUDA "
+                        "plugin; default: this one if it has JAX, else $NPU_SHIM_JAX")  # fmt: skip
     parser.add_argument("--no-compile", action="store_true", help="leave out what only the compiler knows; seconds")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
 
@@ -68,8 +68,6 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("--devices and --shard-state are for cards that need not be here; give --target with them")
     if args.target and args.fit:
         raise ConfigError("--fit finds a batch, --target takes the one that is given; give one")
-    if args.jax and not (args.target or args.fit):
-        raise ConfigError("--jax names the interpreter that compiles for a card; give --target or --fit with it")
     if args.fit and _is_step(args.what[0]):
         raise ConfigError("'%s' has the batch it was exported with; --fit takes a graph" % args.what[0])
     missing = [path for path in args.what if not os.path.isdir(path)]
@@ -97,13 +95,13 @@ def _has_graph(path: str) -> bool:
 
 def _costs(args: argparse.Namespace) -> list[Any]:
     if _are_steps(args):
-        from npu_shim.pjrt.cost import of_folder
+        from npu_shim.pjrt.cost import apart
 
-        return [of_folder(path, args.device, not args.no_compile) for path in args.what]
+        return apart.of_folders(args.what, args.device, not args.no_compile, args.jax)
     from npu_shim.export.cost import of_graph
 
     given = _graph(args)
-    return of_graph(*given[:4], not args.no_compile, **given[4])
+    return of_graph(*given[:4], not args.no_compile, args.jax, **given[4])
 
 
 def _graph(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, Any], dict[str, Any]]:

@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_step_arguments(parser)
     parser.add_argument("--device", metavar="D", help="CPU or GPU; for a CPU, float32's kernels compute float16")
     parser.add_argument("--out", metavar="DIR", required=True, help="a new or empty folder")
-    parser.add_argument("--jax", metavar="PYTHON", help="an interpreter with JAX, which makes StableHLO; default: "
-                        "$NPU_SHIM_JAX, else HLO is written and converted when it is loaded")  # fmt: skip
+    parser.add_argument("--jax", metavar="PYTHON", help="an interpreter with JAX; default: this one if it has JAX, "
+                        "else $NPU_SHIM_JAX, else that of npu-shim engine install")  # fmt: skip
 
 
 def add_step_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,8 +63,6 @@ def main(args: argparse.Namespace) -> int:
         print("{policy}: {lowered} of {slots} float slots lowered".format(**written.plan))
     print(step.recomputation.as_text(), end="")
     print(step.attention.as_text(), end="")
-    if written.kind == "hlo":
-        print("no interpreter with JAX given (--jax): HLO, which npu_shim.pjrt makes into StableHLO when it loads it")
     return 0
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Iterable, Iterator, Sequence
 
+from npu_shim.pjrt.artifacts import MESH
 from npu_shim.pjrt.attention.spec import Argument, Shape, Spec
-from npu_shim.pjrt.convert import MESH
 from npu_shim.pjrt.placement import AXIS
 
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int32": "i32"}  # as MLIR names them

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping
 
-from npu_shim.pjrt import convert
+from npu_shim.pjrt import artifacts
 from npu_shim.pjrt.attention import division, lowering
 from npu_shim.pjrt.attention.blocks import refused
 from npu_shim.pjrt.attention.spec import KERNEL, Spec
@@ -65,14 +65,14 @@ def substituted(
     specs = {name: _read(text) for name, text in table.items()}
     said: dict[str, set[str]] = {name: {_refused(spec, devices)} - {""} for name, spec in specs.items()}
     with mlir.make_ir_context() as context, context, ir.Location.unknown():
-        module = convert.parsed(artifact)
+        module = artifacts.parsed(artifact)
         for function in [operation for operation in module.body.operations if operation.operation.name == FUNCTION]:
             name = _named(function, table)
             spec = specs.get(name)
             if spec is not None and not said[name] - {KERNEL}:
                 said[name].add(_replace(ir, function, spec, highest, platform, devices))
         if any(KERNEL in text for text in said.values()):
-            artifact = convert.portable(module, convert.newest())
+            artifact = artifacts.portable(module, artifacts.newest())
         return artifact, {name: _said(text) for name, text in said.items()}
 
 
@@ -132,9 +132,9 @@ def _replace(ir: Any, function: Any, spec: Spec, highest: bool, platform: str, d
 
 def _place_mesh(ir: Any, function: Any, replacement: Any) -> None:
     """Copies the mesh of devices that a replacement names into the program, once."""
-    meshes = [operation for operation in replacement.body.operations if operation.operation.name == convert.MESH]
+    meshes = [operation for operation in replacement.body.operations if operation.operation.name == artifacts.MESH]
     program = function.operation.parent.regions[0].blocks[0]
-    if meshes and all(operation.operation.name != convert.MESH for operation in program.operations):
+    if meshes and all(operation.operation.name != artifacts.MESH for operation in program.operations):
         meshes[0].operation.clone(ir.InsertionPoint.at_block_begin(program))
 
 

@@ -1,22 +1,13 @@
 """Compiles an exported step for a GPU that is not there.
 
-Run as a file, by any interpreter with JAX and its CUDA plugin:
-
-    python card_compiler.py STEP TARGET OUT COUNT SHARD_STATE
-
-STEP is an exported step, TARGET a GpuTargetConfigProto as text; COUNT such cards run it together, and SHARD_STATE is as
-in `placement.Placement`. OUT gets before.hlo and after.hlo, the program before
-optimization and as it is scheduled on the card, and result.json: XLA's own memory figures and what computes attention,
-or what failed and why.
-A process of its own: the settings below hold for a whole process, and XLA ends it where it meets what it cannot do.
+`main` is for a process of its own, of any interpreter with JAX and its CUDA plugin: its settings hold for a whole
+process, and XLA ends it where it meets what it cannot do.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
 from typing import Any
 
 SETTINGS = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -28,8 +19,18 @@ class Failed(Exception):
 
 
 def main(step: str, target: str, out: str, count: str, shard_state: str) -> None:
-    """Compiles; all that can be told goes to OUT/result.json."""
-    sys.path[:1] = []  # our own folder: its names are none that JAX may import
+    """Compiles; all that can be told goes to files of a folder.
+
+    These are before.hlo and after.hlo, the program before optimization and as it is scheduled on the card, and
+    result.json: XLA's own memory figures and what computes attention, or what failed and why.
+
+    Args:
+        step: path of an exported step.
+        target: path of a GpuTargetConfigProto as text.
+        out: path of the folder.
+        count: how many such cards run it together.
+        shard_state: as in `placement.Placement`.
+    """
     os.environ.update(SETTINGS)
     os.environ["XLA_FLAGS"] = "%s %s" % (os.environ.get("XLA_FLAGS", ""), NO_AUTOTUNING)
     try:
@@ -47,14 +48,12 @@ def _compiled(step: str, target: str, out: str, count: int, shard_state: str) ->
     except ImportError as reason:
         raise Failed("jax", reason) from reason
     devices = _devices(topologies, target, count)
-    _find_npu_shim()
     from npu_shim.pjrt import jax_compat, manifest
     from npu_shim.pjrt.placement import Placement
     from npu_shim.pjrt.program import Program
 
     described = manifest.read(step)
-    code = manifest.program(step, described)
-    code = jax_compat.stablehlo(code) if described.kind == "hlo" else code
+    code = manifest.program(step, described, "cuda")
     try:
         program = Program(jax, described, code, Placement(devices, shard_state))
         compiled = program.compile()
@@ -78,19 +77,3 @@ def _devices(topologies: Any, target: str, count: int) -> tuple[Any, ...]:
     except RuntimeError as reason:
         raise Failed("target", reason) from reason
     return tuple(topology.devices)
-
-
-def _find_npu_shim() -> None:
-    """Makes npu_shim importable, and nothing else of the folder where it lies: that may be of another Python."""
-    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    spec = importlib.util.spec_from_file_location(
-        "npu_shim", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules["npu_shim"] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

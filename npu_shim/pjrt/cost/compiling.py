@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
@@ -78,7 +77,7 @@ def compiled(folder: str, card: Card, python: str | None = None, placement: Plac
         ConfigError: the folder, the interpreter or the target cannot be used.
     """
     described = manifest.read(folder)
-    manifest.checked(folder, described, manifest.PROGRAMS[described.kind])
+    manifest.program(folder, described, "cuda")
     require_room(described, card, placement)
     python = interpreter(python)
     with tempfile.TemporaryDirectory() as out:
@@ -86,7 +85,7 @@ def compiled(folder: str, card: Card, python: str | None = None, placement: Plac
         with open(target, "w", encoding="utf-8") as f:
             f.write(card.target)
         how = str(len(placement.devices)), placement.shard_state
-        said = _run([python, card_compiler.__file__, os.path.abspath(folder), target, out, *how])
+        said = other_python.run(python, card_compiler.__file__, os.path.abspath(folder), target, out, *how)
         try:
             result = json.loads(_text(out, "result.json"))
         except OSError as reason:
@@ -109,18 +108,6 @@ def require_room(described: Manifest, card: Card, placement: Placement = ONE) ->
                 "take a larger card: " + ", ".join(larger) if larger else "no known card is large enough",
             )
         )  # fmt: skip
-
-
-def _run(command: list[str]) -> str:
-    """Runs a command and returns the last line that it said."""
-    own = other_python.environment()
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=own, check=False)
-    except OSError as reason:
-        why = reason if reason.errno is None else os.strerror(reason.errno)  # Python 3.7 has the path in strerror
-        raise ConfigError("'%s' cannot be run: %s" % (command[0], why)) from reason
-    lines = done.stdout.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it ended with status %d" % done.returncode
 
 
 def _text(folder: str, name: str) -> str:

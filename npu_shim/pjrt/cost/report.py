@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Callable, Iterable, Sequence
 
 from npu_shim.pjrt import jax_compat, manifest
-from npu_shim.pjrt.cost import counts, hlo, live
+from npu_shim.pjrt.cost import counts, hlo, inlining, kernels, live
 from npu_shim.pjrt.manifest import Manifest
 from npu_shim.pjrt.placement import Placement
 from npu_shim.pjrt.program import Program
@@ -47,23 +47,16 @@ class Cost:
     notes: tuple[str, ...] = field(default=())
 
 
-def of_text(
-    name: str,
-    text: str,
-    described: Manifest,
-    temporary: int | None = None,
-    moved: int | None = None,
-    compiled_for: str = "",
-) -> Cost:
+def of_text(name: str, text: str, described: Manifest) -> Cost:
     """Returns the Cost of an HLO module's text before optimization and the Manifest of its arguments."""
-    module = hlo.parse(text)
+    module = inlining.inlined(hlo.parse(text))
     counted = counts.count(module)
     state = Counter(dict.fromkeys(ROLES, 0))
     for tensor in described.state:
         state[tensor.role] += tensor.bytes
     return Cost(
         name, dict(counted.products), dict(counted.other), dict(state), sum(t.bytes for t in described.feeds),
-        int(live.peak(module, len(described.feeds))), temporary, moved, compiled_for, tuple(sorted(counted.notes)),
+        int(live.peak(module, len(described.feeds))), notes=tuple(sorted(counted.notes)),
     )  # fmt: skip
 
 
@@ -81,18 +74,17 @@ def of_folder(folder: str, device: Any = None, compiled: bool = True) -> Cost:
     """
     jax = jax_compat.require()
     described = manifest.read(folder)
-    code = manifest.program(folder, described)
-    code = jax_compat.stablehlo(code) if described.kind == "hlo" else code
-    text = jax_compat.hlo_text(code)
-    name = os.path.basename(os.path.abspath(folder))
-    if not compiled:
-        return of_text(name, text, described)
     where = jax_compat.device(jax, device)
+    code = manifest.program(folder, described, where.platform)
+    cost = of_text(os.path.basename(os.path.abspath(folder)), jax_compat.hlo_text(code), described)
+    if not compiled:
+        return cost
     done = Program(jax, described, code, Placement((where,))).compile()
-    analysis = done.cost_analysis() or {}
-    return of_text(
-        name, text, described, done.memory_analysis().temp_size_in_bytes, int(analysis.get("bytes accessed", 0)),
-        "%s, JAX %s" % (where.device_kind, jax.__version__),
+    launched = kernels.Kernels(hlo.parse(done.as_text()))
+    return replace(
+        cost, temporary=done.memory_analysis().temp_size_in_bytes, moved=int(kernels.moved(launched.all)),
+        compiled_for="%s, JAX %s" % (where.device_kind, jax.__version__),
+        notes=tuple(sorted({*cost.notes, *(note for note in launched.notes if note.startswith("a loop"))})),
     )  # fmt: skip
 
 
