@@ -21,10 +21,10 @@ RULES = (
 # what the reference shows for the others too, as a rule: passes of whole steps, schedules, many ranks. There at night
 AS_THE_REFERENCE = (
     "attention_differential", "attention_draws", "automatic_scale_entrances", "automatic_scale_scripts",
-    "bridge_ranks", "calibration", "channels_first", "cli_odd_files", "collective_keys", "cost_on_cards",
+    "bridge_ranks", "calibration", "channels_first", "cli_odd_files", "collective_keys",
     "cpu_rounding", "engine_devices", "engine_guards", "engine_host_ops", "engine_lengths",
     "engine_local_variables", "engine_loops", "engine_models", "engine_passes", "engine_programs", "engine_state",
-    "engine_worker", "examples", "export", "float16_constants", "grappler_oracle", "horovod", "horovod_estimator",
+    "engine_worker", "examples", "float16_constants", "grappler_oracle", "horovod", "horovod_estimator",
     "idioms", "ir_graphs", "iterations", "learning_rates", "list_sizes", "loop_conditions", "loss_scale_checkpoint",
     "loss_scale_golden", "loss_scale_in_functions", "loss_scale_regressions", "loss_scale_safety",
     "loss_scale_training", "loss_scale_windows", "masters_of_scripts", "mode_training", "own_updates",

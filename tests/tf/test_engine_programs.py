@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.engine.device.programs import Loading
 from npu_shim.engine.runtime.loading import Programs
 from npu_shim.engine.runtime.runs import Known
-from npu_shim.export import step as export
+from npu_shim.export import programs as export
 
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15")
 

@@ -166,6 +166,16 @@ def test_the_program_names_no_sources(session, tmp_path):
     assert b"jit(step)/hidden/MatMul/dot_general" in program  # but the ops of the graph
 
 
+def test_the_same_step_is_the_same_bytes(tmp_path):
+    for name in ("one", "other"):
+        graph, feeds = digits()
+        export(graph, FETCHES, shapes(feeds), str(tmp_path / name))
+    files = [path.name for path in (tmp_path / "one").iterdir()]
+    assert sorted(files) == ["manifest.json", "program.stablehlo"]
+    for name in files:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+
+
 def test_float32_products_of_highest_precision(session, tmp_path):
     script, feeds = session
     programs = []

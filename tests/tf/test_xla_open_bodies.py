@@ -6,7 +6,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.export.step import hlo_module
+from npu_shim.export.programs import hlo_module
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.xla import step_function
 
