@@ -157,7 +157,7 @@ def _lowered(step, taken, products, device, python):
 
 def _refusal(answer):
     text = answer["refusal"].partition("npu_shim: ")[2] or answer["refusal"]
-    return "%s; give its value in `constants` (--constant)" % text if answer["feeds"] else text
+    return "%s; give its value in constants (--constant)" % text if answer["feeds"] else text
 
 
 def _require_fixed_sizes(fetches):

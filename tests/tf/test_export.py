@@ -227,7 +227,7 @@ def test_a_value_that_must_be_known_is_asked_for_as_a_constant(tmp_path):
     with tf.Graph().as_default() as graph:
         lengths = tf.placeholder(tf.int32, [3], "lengths")
         tf.reduce_sum(tf.cast(tf.sequence_mask(lengths), tf.float32), name="count")
-    with pytest.raises(PlanError, match=r"of feed 'lengths:0'; give its value in `constants` \(--constant\)"):
+    with pytest.raises(PlanError, match=r"of feed 'lengths:0'; give its value in constants \(--constant\)"):
         export(graph, "count:0", ["lengths"], str(tmp_path / "step"))
     assert not list(tmp_path.iterdir())
     export(graph, "count:0", [], str(tmp_path / "step"), constants={"lengths:0": [1, 4, 2]})
