@@ -103,7 +103,7 @@ class Part:
         try:
             return self._interpreted(shapes, constants, device)
         except traced.Refused as reason:
-            if self.meeting or reason.counted or not engine.is_converted(tf.__version__):
+            if self.meeting or reason.asked or not engine.is_converted(tf.__version__):
                 raise
             lines.once("engine: a step is converted by TensorFlow: %s" % reason.why)
             try:  # of a value that must be known the converter asks for less than the feeds that it is computed of
@@ -127,8 +127,12 @@ class Part:
         """The same of the graph itself, which the device interprets."""
         known = {constant.tensor: value for constant, value in constants.items() if constant.tensor in self.feeds}
         told = [constant for constant in constants if constant.attribute in (LAST, ROWS)]
-        counted = {constant.node: int(constants[constant]) for constant in told}
-        described, step = traced.of(self.prepared, shapes, known, device, self.meeting, counted)
+        told = {constant.node: int(constants[constant]) for constant in told}
+        told.update(
+            (constant.tensor, [value.dtype.name, value.tolist()])
+            for constant, value in constants.items() if not constant.node and constant.tensor not in known
+        )  # fmt: skip
+        described, step = traced.of(self.prepared, shapes, known, device, self.meeting, told)
         counted = {tensor.name for tensor in described.results}
         open_ones = [name for name in self.program.passed if counters.ROWS + name in counted]
         if open_ones:
@@ -138,9 +142,10 @@ class Part:
         return self._with_passed(described), step.content
 
     def _unknown(self, refused):
-        """The feeds that a `traced.Refused` asks for, and whose values are no constants yet."""
+        """The feeds of whole numbers that a `traced.Refused` asks for, and whose values are no constants yet."""
         known = {constant.tensor for constant in self.constants}
-        return [name for name in refused.feeds if name not in known and name not in self.program.taken]
+        whole = {feed.name for feed in self.prepared.feeds.values() if feed.dtype.is_integer or feed.dtype.is_bool}
+        return [name for name in refused.feeds if name in whole - known - set(self.program.taken)]
 
     def _with_passed(self, described):
         """The Manifest, where what stays on the device is neither fed nor fetched."""
@@ -231,7 +236,7 @@ class Step:
         """
         part = self.parts[number]
         if isinstance(missing, traced.Refused):
-            wanted = self._counters(missing, part) or [Constant(name) for name in part._unknown(missing)]
+            wanted = self._asked(missing, part) or [Constant(name) for name in part._unknown(missing)]
             more = replace(part, constants=(*part.constants, *wanted))
             return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :])) if wanted else None
         nodes = {node.name: node for node in part.prepared.graph_def.node}
@@ -245,14 +250,17 @@ class Step:
         more = replace(part, constants=(*part.constants, *wanted))
         return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :]))
 
-    def _counters(self, missing, part):
+    def _asked(self, missing, part):
         """The Constants that a `traced.Refused` asks for, of the counters of a loop one; [] if there is none."""
-        asked = [self.graph.get_operation_by_name(name) for name in missing.counted if name in self.nodes]
+        asked = [self.graph.get_operation_by_name(name) for name in missing.asked if name in self.nodes]
+        tensors = [name for name in missing.asked if ":" in name and source_of(name) in self.nodes]
         switches = (op for op in asked if op.type == "Switch" and self._gives(op.name, part))
         exits = ((switch.name, op) for switch in switches for op in switch.outputs[0].consumers() if op.type == "Exit")
         wanted = [Constant(op.outputs[0].name, name, LAST) for name, op in exits][:1]
         ids = ((op.name, op.inputs[IDS[op.type]]) for op in asked if op.type in IDS)
         wanted += [Constant(ids.name, name, ROWS) for name, ids in ids if self._gives_ids(ids, part)]
+        can = (name for name in tensors if self._gives(source_of(name), part) and self._is_fetchable(name))
+        wanted += map(Constant, can)
         return [constant for constant in wanted if constant not in part.constants]
 
     def _gives_ids(self, ids, part):

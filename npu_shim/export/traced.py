@@ -19,19 +19,18 @@ class Refused(PlanError):
 
     Attributes:
         feeds: names of the feeds whose values, if they were known, might make it possible.
-        counted: names of Switches by which a counter leaves its loop, whose last value would do as well; or of sums
-            over segments, whose number would do.
+        asked: as of `step.refusals.Refusal`.
         why: the reason, without our name in front.
     """
 
-    def __init__(self, text: str, feeds: Any = (), counted: Any = ()) -> None:
-        self.feeds, self.counted, self.why = tuple(feeds), tuple(counted), text
+    def __init__(self, text: str, feeds: Any = (), asked: Any = ()) -> None:
+        self.feeds, self.asked, self.why = tuple(feeds), tuple(asked), text
         super().__init__(text)
 
 
 def of(
     prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any, meeting: Any = None,
-    counted: Mapping[str, int] | None = None,
+    told: Mapping[str, Any] | None = None,
 ) -> tuple[Manifest, Interpreted]:  # fmt: skip
     """Has a device lower a step; returns its Manifest and the step, whose content `device.load` takes.
 
@@ -41,7 +40,7 @@ def of(
         known: name of a feed -> np.ndarray, for feeds whose values are part of the program.
         device: of the engine.
         meeting: the ranks that run it together, with `ranks` and `groups` as of `cluster.Meeting`; None for none.
-        counted: as of `step.interpreter.function`.
+        told: as of `step.lowering.lowered`.
 
     Raises:
         Refused: the interpreter does not take it.
@@ -49,15 +48,15 @@ def of(
     products = products_of_sessions()
     taken = description.arguments(prepared, shapes)
     asked = {**taken.asked(), "products": products, "known": {name: [v.tolist()] for name, v in known.items()}}
-    if counted is not None:
-        asked["counted"] = dict(counted)
+    if told is not None:
+        asked["told"] = dict(told)
     if meeting is not None:
         asked["ranks"] = [len(meeting.ranks), {str(key): list(numbers) for key, numbers in meeting.groups.items()}]
     step = interpreted.of(prepared.on(device.platform), shapes)
     answer = device.lower(step.content, asked)
     if answer["refusal"]:
         why = answer["refusal"].partition("npu_shim: ")[2] or answer["refusal"]
-        raise Refused(why, answer["feeds"], answer["counted"])
+        raise Refused(why, answer["feeds"], answer["asked"])
     ranks = () if meeting is None else tuple(meeting.ranks)
     return description.described(prepared, step, taken, answer, products, ranks=ranks), step
 

@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Seque
 import jax
 import numpy as np
 
-from npu_shim.step import guards, row_slices, rows, schedule, segments, sizes, state
+from npu_shim.step import guards, row_slices, rows, schedule, sizes, state, told
 from npu_shim.step.containers import rooms
 from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import conditionals, loops
@@ -51,7 +51,7 @@ ALONE = Ranks(1, {}, [])
 
 
 def function(
-    program: Program, ranks: Ranks = ALONE, counted: Mapping[str, int] | None = None
+    program: Program, ranks: Ranks = ALONE, told: Mapping[str, Any] | None = None
 ) -> Callable[[State, Mapping[str, Any]], tuple[dict[str, Any], dict[str, Any]]]:
     """Returns a program as a function of (state, feeds) that gives (new state, fetches); all are dicts by name.
 
@@ -60,12 +60,11 @@ def function(
     Args:
         program: a Program.
         ranks: those that run it together.
-        counted: name of a Switch by which a counter leaves its loop -> its last value; name of a sum over segments ->
-            how many there are; None where nobody can be asked. See `control_flow.counted` and `segments`.
+        told: what is asked for (`refusals.Refusal`) -> int; of a tensor np.ndarray; None where nobody can be asked.
     """
 
     def step(given_state: State, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        run = Run(program, given_state, ranks, counted)
+        run = Run(program, given_state, ranks, told)
         given = {name: feeds[fed] for name, fed in program.feeds.items() if name in program.graph.nodes}
         scope = Scope(run, run.schedule_of(program.graph), given)
         draws.opened(run)
@@ -103,13 +102,13 @@ class Run:
         draws: (function or "", node) -> the number of a random op that has a state.
         counters: key of that state.
         ranks: the Ranks that run it together.
-        counted: as of `function`.
+        told: as of `function`.
     """
 
     def __init__(
-        self, program: Program, given: State, ranks: Ranks = ALONE, counted: Mapping[str, int] | None = None
+        self, program: Program, given: State, ranks: Ranks = ALONE, told: Mapping[str, Any] | None = None
     ) -> None:
-        self.program, self.before, self.ranks, self.counted = program, dict(given), ranks, counted
+        self.program, self.before, self.ranks, self.told = program, dict(given), ranks, told
         self.cells: dict[str, Any] = {**given, rooms.KEY: rooms.HOLDS}
         self.facts: dict[str, Any] = {}
         self.draws = {(graph, node): at for at, (graph, node, *_) in enumerate(program.draws)}
@@ -284,7 +283,7 @@ class Scope:
             return
         try:
             with jax.named_scope(node.name):  # the program's ops are called after it
-                self.values[node.name] = self._applied(row, node)
+                self.values[node.name] = told.known(self, node, self._applied(row, node))
         except Refusal:
             raise
         except Unbounded as reason:
@@ -334,7 +333,7 @@ class Scope:
         if Rows in kinds and node.op in rows.OF_ROWS:
             return rows.OF_ROWS[node.op](node.attrs, *values)
         _require_known(row.known, values)
-        attrs = segments.attrs(self, node, values)
+        attrs = told.attrs(self, node, values)
         if Rows in kinds:
             return _of_rows(row, attrs, values)
         for value in values:
@@ -358,13 +357,14 @@ class Scope:
 
     # -- refusals ------------------------------------------------------------------------------------------------------
 
-    def refusal(self, node: Node, why: str, feeds: Sequence[str] = (), counted: Iterable[str] = ()) -> Refusal:
+    def refusal(self, node: Node, why: str, feeds: Sequence[str] = (), asked: Iterable[str] = ()) -> Refusal:
         """A Refusal that names a node, and the feeds by the user's names."""
-        return Refusal(node, why, feeds, counted)
+        return Refusal(node, why, feeds, asked)
 
     def _not_known(self, node: Node, reason: Unknown) -> Refusal:
         """A Refusal that names the feeds that an input is computed of."""
-        return self.refusal(node, str(reason), self.feeds_behind(node.inputs[reason.number][0]))
+        source = node.inputs[reason.number]
+        return self.refusal(node, str(reason), self.feeds_behind(source[0]), told.asked(self, node, source))
 
     def feeds_behind(self, name: str) -> list[str]:
         """The feeds, by the user's names, that a node is computed of; none in a function's body."""

@@ -27,7 +27,7 @@ class Lowered(NamedTuple):
         updated: names of the variables that it writes to.
         refusal: why there is no artifact, "" if there is one.
         feeds: with a refusal: names of the feeds whose values, if they were known, might make it possible.
-        counted: with a refusal: names of Switches, as of `interpreter.function`, whose values would do as well.
+        asked: with a refusal: as of `refusals.Refusal`.
         assumed: of a step of several ranks: what it takes for granted of the others, in words.
     """
 
@@ -36,7 +36,7 @@ class Lowered(NamedTuple):
     updated: list[str]
     refusal: str = ""
     feeds: tuple[str, ...] = ()
-    counted: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
     def answer(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Lowered(NamedTuple):
 @without_collector()
 def lowered(
     content: bytes, feeds: list[Described], state: list[Described], known: Mapping[str, Any], platform: str,
-    products: str, ranks: tuple[int, Mapping[str, Any]] = (1, {}), counted: Mapping[str, int] | None = None,
+    products: str, ranks: tuple[int, Mapping[str, Any]] = (1, {}), told: Mapping[str, Any] | None = None,
 ) -> Lowered:  # fmt: skip
     """Lowers a step.
 
@@ -59,11 +59,11 @@ def lowered(
         platform: "cpu", "gpu", ... as JAX names it.
         products: float32 products, "highest" or "default".
         ranks: how many run it together, and key of a group, as a str -> the numbers of its ranks among them.
-        counted: as of `interpreter.function`.
+        told: as of `interpreter.function`, of a tensor [dtype's name, value as nested lists]; None likewise.
     """
     count, groups = ranks
     meeting = interpreter.Ranks(count, {int(key): members for key, members in groups.items()}, [])
-    function = interpreter.function(unpacked(content), meeting, counted)
+    function = interpreter.function(unpacked(content), meeting, _arrays(told))
     dtypes = {name: dtype_of(dtype) for name, dtype, _ in feeds}
     values = {name: np.array(value, dtypes[name]) for name, (value,) in known.items()}
     results: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def lowered(
         with interpreter.traced_as_tensorflow(), jax.default_matmul_precision(products), _without_sources():
             exported = export.export(jax.jit(step, keep_unused=True), platforms=[target])(*shapes)
     except Refusal as reason:
-        return Lowered(b"", [], [], str(reason), reason.feeds, reason.counted)
+        return Lowered(b"", [], [], str(reason), reason.feeds, reason.asked)
     except Exception as reason:  # a fault of the interpreter must not stop the script
         text = "%s: %s" % (type(reason).__name__, str(reason).partition("\n")[0])
         return Lowered(b"", [], [], "the interpreter failed: %s" % text)
@@ -99,3 +99,12 @@ def _without_sources() -> Iterator[None]:
         yield
     finally:
         jax.config.update(name, before)
+
+
+def _arrays(told: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if told is None:
+        return None
+    return {
+        name: value if isinstance(value, int) else np.array(value[1], dtype_of(value[0]))
+        for name, value in told.items()
+    }  # fmt: skip

@@ -17,13 +17,13 @@ class Refusal(PlanError):
         node: name of the node.
         op: its op.
         feeds: names of the feeds which, if their values were known when the step is traced, might make it possible.
-        counted: names of Switches by which a counter leaves its loop, whose last value would do as well; or of sums
-            over segments, whose number would do.
+        asked: what would do as well if it were told: names of Switches by which a counter leaves its loop, of sums over
+            segments, of tensors ("name:0"); see `told`.
     """
 
-    def __init__(self, node: Node, why: str, feeds: Iterable[str] = (), counted: Iterable[str] = ()) -> None:
+    def __init__(self, node: Node, why: str, feeds: Iterable[str] = (), asked: Iterable[str] = ()) -> None:
         self.node, self.op, self.feeds, self.why = node.name, node.op, tuple(feeds), why
-        self.counted = tuple(counted)
+        self.asked = tuple(asked)
         known = ", ".join("'%s'" % name for name in self.feeds)
         super().__init__("%s: %s%s" % (node, why, "; it is computed of feed %s" % known if known else ""))
 

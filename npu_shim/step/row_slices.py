@@ -64,14 +64,29 @@ def taken(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     """What such a node gives: Rows, or a tensor where single elements are taken.
 
     Raises:
-        Unknown: a limit is computed of whole numbers that are fed one by one: a program for each of them is better.
-        Unsupported: an axis behind the first has limits that are not known.
+        Unknown: a limit is computed of whole numbers that are fed one by one: a program for each of them is better; or
+            an axis behind the first has limits that are not known.
     """
+    try:
+        return _taken(scope, node, inputs)
+    except _Behind as reason:
+        raise Unknown(_open_input(inputs), str(reason)) from None
+
+
+class _Behind(Unsupported):
+    pass
+
+
+def _open_input(inputs: Sequence[Any]) -> int:
+    return 1 if not is_known(inputs[1]) else 2
+
+
+def _taken(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     entries = _entries(scope, node, inputs)
     if node.op != "StridedSliceGrad":
         if not any(map(_is_open, entries)) or not _are_fed(scope, node, (1, 2)):
             return _counted_alike(scope, inputs[0], entries)
-        raise Unknown(1 if not is_known(inputs[1]) else 2)
+        raise Unknown(_open_input(inputs))
     shape, gradient = inputs[0], inputs[4]
     sizes = shape.sizes if isinstance(shape, Dims) else ints(shape)
     room = tuple(size.most if isinstance(size, Size) else size for size in sizes)
@@ -201,7 +216,7 @@ def _sliced(x: Any, entries: Sequence[Entry]) -> Any:
         return array if count is None else Rows(array, count)
     first, others = entries[0], entries[1:]
     if any(map(_is_open, others)):
-        raise Unsupported("an axis behind the first has limits that depend on data")
+        raise _Behind("an axis behind the first has limits that depend on data")
     index = (slice(None), *(entry.index for entry in others))
     if count is None and not _is_open(first):
         return array[tuple(entry.index for entry in entries)]

@@ -173,15 +173,15 @@ def reshape(attrs: Attrs, x: Any, shape: Any) -> Any:
     if not dims or any(isinstance(size, Size) or size < 0 for size in rest):
         raise Unsupported("it gives rows whose number depends on data another first dimension")
     each_row = int(np.prod(rest, dtype=np.int64))
-    result = array.reshape((array.size // each_row if each_row else 0, *rest))
-    if not isinstance(x, Rows):
-        return Rows(result, dims[0].count)
+    flat = array.reshape(-1)
+    flat = jnp.pad(flat, (0, -flat.size % each_row)) if each_row else flat
+    result = flat.reshape((flat.size // each_row if each_row else 0, *rest))
     old = int(np.prod(array.shape[1:], dtype=np.int64))
-    if old == each_row:
+    if isinstance(x, Rows) and old == each_row:
         return Rows(result, x.count)
-    if old % each_row:
-        raise Unsupported("it merges rows whose number depends on data")
-    return Rows(result, x.count * np.int32(old // each_row))
+    if isinstance(dims[0], Size):
+        return Rows(result, dims[0].count)
+    return Rows(result, x.count * np.int32(old) // np.int32(max(each_row, 1)))
 
 
 def _of_shape(x: Dims, shape: Any) -> Any:
@@ -207,6 +207,16 @@ def fill(attrs: Attrs, shape: Any, value: Any) -> Any:
     if not isinstance(first, Size) or any(isinstance(size, Size) for size in rest):
         raise Unsupported("a dimension other than the first depends on data")
     return Rows(jnp.broadcast_to(jnp.asarray(value), (first.most, *rest)), first.count)
+
+
+def scatter_nd(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> Any:
+    """ScatterNd into as many rows as data says."""
+    first, *rest = shape.sizes
+    if not isinstance(first, Size) or any(isinstance(size, Size) for size in rest):
+        raise Unsupported("a dimension other than the first depends on data")
+    is_open = isinstance(indices, Rows) or isinstance(updates, Rows)
+    rule = indexing.scatter_nd_of_rows if is_open else indexing.scatter_nd
+    return Rows(rule(attrs, indices, updates, np.array((first.most, *rest))), first.count)
 
 
 def tile(attrs: Attrs, x: Any, multiples: Any) -> Any:
@@ -343,6 +353,19 @@ def cumulative(op: str, neutral: int) -> Handler:
     return summed
 
 
+def top_k(attrs: Attrs, x: Any, k: Any) -> Any:
+    """TopKV2 of rows, or of as many elements of a vector as data says: what is not there comes last."""
+    array = _with_neutral(x, reductions.least(x.array.dtype)) if isinstance(x, Rows) else x
+    if not isinstance(k, Dims):
+        result = reductions.top_k(attrs, array, k)
+        return result if array.ndim == 1 else tuple(Rows(part, x.count) for part in result)
+    (size,) = k.sizes
+    if array.ndim > 1:
+        raise Unsupported("it gives as many columns as data says")
+    result = reductions.top_k(attrs, array, np.int32(min(size.most, array.shape[0])))
+    return tuple(Rows(part, size.count) for part in result)
+
+
 def extreme_at(op: str, worst: Callable[[Any], Any]) -> Handler:
     """ArgMax and ArgMin."""
     rule = reductions.RULES[op].apply
@@ -360,8 +383,8 @@ SEGMENTS = {
 }
 SIZED: dict[str, Handler] = {  # ops that take shapes
     **sizes.HANDLERS, "Reshape": reshape, "Fill": fill, "Tile": tile, "Range": range_,
-    "BroadcastTo": lambda attrs, x, shape: fill(attrs, shape, x),
-    **SEGMENTS,
+    "BroadcastTo": lambda attrs, x, shape: fill(attrs, shape, x), "TopKV2": top_k,
+    "ScatterNd": scatter_nd, **SEGMENTS,
 }  # fmt: skip
 OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
     "Shape": sizes.shape_of, "ShapeN": sizes.shape_of, "Size": sizes.size_of, "Reshape": reshape, "Squeeze": squeeze,
@@ -371,7 +394,7 @@ OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
     "All": _over_rows("All", lambda dtype: True), "Any": _over_rows("Any", lambda dtype: False),
     "Mean": mean, "L2Loss": lambda attrs, x: reductions.l2_loss(attrs, _with_neutral(x, 0)),
     "Cumsum": cumulative("Cumsum", 0), "Cumprod": cumulative("Cumprod", 1), "Pad": pad, "PadV2": pad,
-    "ArgMax": extreme_at("ArgMax", reductions.least), "ArgMin": extreme_at("ArgMin", reductions.most),
+    "ArgMax": extreme_at("ArgMax", reductions.least), "ArgMin": extreme_at("ArgMin", reductions.most), "TopKV2": top_k,
     "DynamicStitch": stitch_of_parts, "ParallelDynamicStitch": stitch_of_parts, **SEGMENTS,
 }  # fmt: skip
 

@@ -62,6 +62,24 @@ def test_an_array_that_has_elements_before_its_loop(version):
     compared([loss, array.size(), *gradients], {x: value}, tolerance=1e-5)
 
 
+GROWING = {  # places in iterations 0 to 3 -> elements that the array begins with
+    "behind the end": (lambda i: i, 3),
+    "every second": (lambda i: i * 2, 4),
+    "downwards": (lambda i: 4 - i, 2),
+    "within": (lambda i: i, 6),
+}
+
+
+def test_arrays_that_begin_with_a_size_grow_by_the_places_that_are_written():
+    x, value = fed(np.float32([0.3, 0.6, 0.9]))
+    lengths = []
+    for place, size in GROWING.values():
+        array = tf.TensorArray(tf.float32, size, dynamic_size=True, element_shape=[3])
+        step = lambda i, array, place=place: (i + 1, array.write(place(i), x * tf.cast(i, tf.float32)))  # noqa: E731
+        lengths.append(tf.while_loop(lambda i, _: i <= 3, step, [0, array])[1].size())
+    compared(lengths, {x: value})
+
+
 def test_one_of_a_length_without_bound_is_refused():
     x, value = fed(np.float32([0.3, 0.6, 0.9]))
     outputs = decoded(x, lambda time, state, outputs: tf.reduce_all(state < 1.4), always).stack()

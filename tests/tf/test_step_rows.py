@@ -43,9 +43,13 @@ OF_ROWS = {  # of rows [n, 3], n a number that data says, and their number
     "a range from there": lambda rows, n: tf.cast(tf.range(n, 7), tf.float32),
     "copies": lambda rows, n: tf.tile([1.0, 2.0], [6 - n]),
     "ones": lambda rows, n: tf.ones([8 - n, 2]),
+    "scattered": lambda rows, n: tf.scatter_nd(tf.cast(tf.nn.relu(rows[:, :1]), tf.int32), rows, [4, 3]),
+    "sorted": lambda rows, n: tf.sort(rows[:, 0]),
+    "the best of each": lambda rows, n: tf.nn.top_k(rows, 2)[0],
+    "the best of a column": lambda rows, n: tf.nn.top_k(GIVEN[:, 1], n)[0] * rows[:, 1],
     "the different": lambda rows, n: tf.cast(tf.unique(tf.cast(rows[:, 0] * 2, tf.int32))[1], tf.float32),
 }
-NOT_TRAINED = ("repeated", "one row with each")  # their gradients are refused
+NOT_TRAINED = ("repeated", "one row with each", "sorted", "the best of a column")  # their gradients are refused
 
 
 @pytest.fixture

@@ -59,12 +59,14 @@ class List:
         length: number of elements, int32; one that is known is part of the structure of the pytree that a List is.
         dtype: of an element.
         size: number of elements while `buffer` is None.
+        is_set: whether it grows by the places to which its elements are set, and not by one with each.
     """
 
     buffer: Any
     length: Any
     dtype: Any
     size: int = 0
+    is_set: bool = False
 
     @property
     def room(self) -> int:
@@ -75,14 +77,14 @@ class List:
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """As JAX asks it."""
         if is_known(self.length):
-            return (self.buffer,), (self.dtype, self.size, whole(self.length))
-        return (self.buffer, self.length), (self.dtype, self.size, None)
+            return (self.buffer,), (self.dtype, self.size, self.is_set, whole(self.length))
+        return (self.buffer, self.length), (self.dtype, self.size, self.is_set, None)
 
     @classmethod
     def tree_unflatten(cls, static: tuple[Any, ...], parts: tuple[Any, ...]) -> List:
         """As JAX asks it."""
-        dtype, size, length = static
-        return cls(parts[0], parts[1] if length is None else np.int32(length), dtype, size)
+        dtype, size, is_set, length = static
+        return cls(parts[0], parts[1] if length is None else np.int32(length), dtype, size, is_set)
 
 
 def _known_shape(value: Any) -> tuple[int, ...] | None:
@@ -149,7 +151,7 @@ def set_item(attrs: Any, held: List, index: Any, item: Any) -> List:
         buffer = _with_room(buffer, more) if more > 0 else buffer
         last = np.asarray(index).astype(np.int32) if is_known(index) else index.astype(np.int32)
         length = xp(index, length).maximum(length, last + np.int32(1))
-    return List(_put(buffer, index, item), length, held.dtype)
+    return List(_put(buffer, index, item), length, held.dtype, is_set=held.is_set or not is_known(index, length))
 
 
 def get_item(attrs: Any, held: List, index: Any, shape: Any = None) -> Any:
@@ -290,7 +292,7 @@ def _fitted(held: Any, after: Any, most: int | None) -> Any:
     buffer = _with_buffer(held, element)
     if grows > 0:
         buffer = _with_room(buffer, grows * (most or 0))
-    return List(buffer, _carried_length(held.length, after.length), held.dtype)
+    return List(buffer, _carried_length(held.length, after.length), held.dtype, is_set=after.is_set)
 
 
 def _carried_length(before: Any, after: Any) -> Any:

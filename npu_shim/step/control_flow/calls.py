@@ -133,6 +133,10 @@ def while_(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
         return as_outputs(loop.unrolled())
 
 
+def _grows_by_places(value: Any) -> bool:
+    return isinstance(value, lists.List) and value.is_set and not is_known(value.length)
+
+
 def _constant(body: Graph, start: Sequence[Any]) -> frozenset[int]:
     """Numbers of the loop variables that a body returns as they are."""
     returned = [source for source in body.results.values() if source[1] != CONTROL]
@@ -187,6 +191,8 @@ class _While:
             self._scope.run, changing, condition, body, self._count,
             lambda start, result: lists.fitted(start, result, most),
         )  # fmt: skip
+        if self._count.is_exact and (most or 0) <= UNROLLED and any(map(_grows_by_places, last)):
+            raise Unsupported("how long its lists become is known where each iteration is traced by itself")
         whole = self._whole([self._of_known_length(*pair) for pair in zip(changing, last)])
         known = {} if self._scope.guard(self._node.name) else self._count.last
         return [known.get(number, value) for number, value in enumerate(whole)]
@@ -194,6 +200,8 @@ class _While:
     def _of_known_length(self, before: Any, after: Any) -> Any:
         """A list to which each iteration adds, or of which none does, has its length when the count is known."""
         if not isinstance(after, lists.List) or not is_known(before.length) or not self._count.is_exact:
+            return after
+        if after.is_set:
             return after
         return dataclasses.replace(after, length=np.int32(after.room))
 

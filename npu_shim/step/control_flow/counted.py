@@ -74,13 +74,13 @@ def told(scope: Any, loop: Loop, start: Mapping[str, Any], has_bound: bool) -> T
     Raises:
         Refusal: nobody has been asked for it.
     """
-    if scope.run.counted is None or scope.path or scope.serial is not None:
+    if scope.run.told is None or scope.path or scope.serial is not None:
         return None
     steps = {merge: whole(value) - whole(start[merge]) for merge, value in last(scope, loop, start, 1).items()}
     leaving = {_leaving(loop, merge): merge for merge in steps}
     for name, merge in leaving.items():
-        if name in scope.run.counted:
-            return Trips(max(0, (scope.run.counted[name] - whole(start[merge])) // steps[merge]), True)
+        if name in scope.run.told:
+            return Trips(max(0, (scope.run.told[name] - whole(start[merge])) // steps[merge]), True)
     if leaving and _keeps(scope, loop, has_bound) and _is_fed(scope, loop):
         raise scope.refusal(loop.condition, UNBOUNDED, scope.integers_behind(loop.condition.name), leaving)
     return None

@@ -166,6 +166,17 @@ def scatter_nd(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> Any:
     return at_places(zeros, indices).add(updates, mode="drop")
 
 
+def scatter_nd_of_rows(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> Any:
+    """The same of as many as data says: what is not there goes nowhere."""
+    counts = [value.count for value in (indices, updates) if isinstance(value, Rows)]
+    places, values = (traced(value.array if isinstance(value, Rows) else value) for value in (indices, updates))
+    if places.ndim != 2 or places.shape[1] == 0:
+        raise Unsupported("its indices have other dimensions than two")
+    is_there = jnp.arange(places.shape[0], dtype=np.int32) < counts[0]
+    behind = np.array(ints(shape)[: places.shape[1]]).astype(places.dtype)
+    return scatter_nd(attrs, jnp.where(is_there[:, None], places, behind), values, shape)
+
+
 def _tensor_scatter(method: str) -> Rule:
     def scattered(attrs: Attrs, x: Any, indices: Any, updates: Any) -> Any:
         return getattr(at_places(x, indices), method)(updates, mode="drop")
@@ -210,7 +221,7 @@ RULES = {
                    rows=lambda attrs, x, indices: gather_rows({}, x, indices, np.int32(0))),
     "GatherV2": Rule(gather, known=(2,), rows=gather_rows),
     "GatherNd": Rule(gather_nd, rows=gather_nd_rows),
-    "ScatterNd": Rule(scatter_nd, known=(2,)),
+    "ScatterNd": Rule(scatter_nd, known=(2,), rows=scatter_nd_of_rows),
     "TensorScatterUpdate": _tensor_scatter("set"),
     "TensorScatterAdd": _tensor_scatter("add"),
     "TensorScatterSub": Rule(

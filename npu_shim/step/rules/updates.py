@@ -215,6 +215,8 @@ def _sparse(dense: Dense, handles: int, at: int) -> Update:
         indices = others.pop(at - handles)
         others = list(map(_array, others))
         ids, count = indices if isinstance(indices, Rows) else (jnp.asarray(indices), indices.shape[0])
+        if not ids.shape[0]:
+            return old
 
         def together(state: Any) -> Any:
             read, written = places(indices, state[0].shape[0])
