@@ -8,6 +8,8 @@ JAX cannot be installed beside every TensorFlow: `jax` names an interpreter that
 from __future__ import annotations
 
 import json
+import os
+import sys
 from dataclasses import dataclass, replace
 from typing import Any, Mapping, Sequence
 
@@ -131,10 +133,10 @@ def interpreter(wanted: str | None = None) -> str | None:
     Raises:
         ConfigError: none has.
     """
+    if engine.has_jax() and (not wanted or os.path.abspath(wanted) == sys.executable):
+        return None
     if wanted:
         return wanted
-    if engine.has_jax():
-        return None
     python = engine.interpreter()
     if python is None:
         raise ConfigError(

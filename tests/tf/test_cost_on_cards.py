@@ -8,13 +8,14 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim import cli, configs
 from npu_shim.export import cost, fit
+from npu_shim.options import engine
 from npu_shim.pjrt import manifest
 from npu_shim.pjrt.cost import card_report, cards, compiling
 from npu_shim.pjrt.cost.compiling import Compiled
 from npu_shim.pjrt.cost.largest import CLOSE, MOST, largest
 from npu_shim.xla.sources import Source
 
-pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1 does not give its programs away")
+pytestmark = pytest.mark.skipif(not engine.has_jax(), reason="JAX is not beside this TensorFlow")
 FETCHES = ["--fetches", "loss:0,train"]
 MIXED = {"precision_mode": "allow_mix_precision"}
 

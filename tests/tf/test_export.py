@@ -377,7 +377,7 @@ def test_a_used_folder_is_refused_before_jax_traces(graph_file, tmp_path, capsys
 def test_temporary_files_that_cannot_be_written_are_told(session, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/dev/null")
     with pytest.raises(ConfigError, match="the folder of temporary files cannot be used: Not a directory; TMPDIR"):
-        export(session[0], FETCHES, shapes(session[1]), str(tmp_path / "step"), jax=sys.executable)
+        export(session[0], FETCHES, shapes(session[1]), str(tmp_path / "step"), jax="/bin/false")
 
 
 def partitioned(parts, rows, folder):

@@ -10,10 +10,7 @@ from test_xla_resnet import NIGHTLY, slim, thin
 import npu_shim
 from npu_shim.export import export
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="export needs TensorFlow 2.15"),
-]
+pytestmark = pytest.mark.slow
 STEPS = 20
 
 
