@@ -13,7 +13,8 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim import export as exporting
-from npu_shim.pjrt.cost import counts, hlo
+from npu_shim.export import cost
+from npu_shim.xla.sources import Source
 
 SMALL = {
     "resnet50": [{"batch": 8, "image": 64, "width": 16, "blocks": [1, 1, 1, 1], "classes": 100}],
@@ -74,7 +75,7 @@ def _export_forms(args, model, sizes, folder):
         row["forms"].append(form)
         gc.collect()
         print("%s %s: %.0f s" % (folder, form, time.perf_counter() - begin), flush=True)
-    return dict(row, products=_products(model, sizes))
+    return dict(row, products=_products(model, sizes, args.jax))
 
 
 def forms_of(args, model):
@@ -83,13 +84,11 @@ def forms_of(args, model):
     return [form for form in FORMS if form in chosen and (model in ATTENTION or not form.endswith("-unfused"))]
 
 
-def _products(model, sizes):
+def _products(model, sizes, jax):
     """Floating-point operations of the products of one step as written."""
-    from npu_shim.xla import step_function
-
     built = bench_models.build(model, sizes)
-    step = step_function.build(built.graph, built.fetches, _shapes(built), device="GPU", **AS_WRITTEN)
-    return sum(counts.count(hlo.parse(step.hlo("hlo"))).products.values())
+    plain, _ = cost.of_graph(Source.of(built.graph), built.fetches, _shapes(built), AS_WRITTEN, compiled=False, jax=jax)
+    return sum(plain.products.values())
 
 
 def _shapes(built):
