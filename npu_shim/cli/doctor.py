@@ -32,17 +32,17 @@ def main(_: argparse.Namespace) -> int:
     from npu_shim.session import clusters
 
     print("XLA           %s (NPU_SHIM_XLA=auto|on|off)" % ("on" if clusters.wanted({}) else "off"))
-    print("engine        %s" % _describe_engine(tf.__version__))
+    print("engine        %s" % _describe_engine())
     return 0 if healthy and _self_test() else 1
 
 
-def _describe_engine(tensorflow):
+def _describe_engine():
     """What would run training steps with NPU_SHIM_ENGINE=pjrt, or why nothing can."""
     from npu_shim.options import engine
     from npu_shim.rewriter.errors import ConfigError
 
     try:
-        engine.require(tensorflow)
+        engine.require()
         if not engine.has_jax():
             return describe_worker(engine.interpreter())
         from npu_shim.pjrt import jax_compat

@@ -6,8 +6,6 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-import tensorflow.compat.v1 as tf
-
 from npu_shim.engine import sessions
 from npu_shim.engine.device.programs import require_bounds, results_of
 from npu_shim.engine.device.worker import memory, starting
@@ -41,7 +39,7 @@ class Running:
     def __init__(
         self, prepared: Prepared, count: int, device: str | None, cache: str = "", most: int = recent.MOST
     ) -> None:
-        engine.require(tf.__version__)
+        engine.require()
         self.recomputation: Any = None
         self.attention: Any = None
         self._prepared, self._count, self._wanted, self._cache, self._most = prepared, count, device, cache, most

@@ -7,9 +7,9 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 from npu_shim.engine.partition import cut, facts, step_detection
 from npu_shim.engine.partition.cut import Place
 from npu_shim.engine.partition.nodes import Node
+from npu_shim.options import engine
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graph.arguments import source_of
-from npu_shim.step import switch
 
 SHOWN = 12  # host ops in a list
 
@@ -59,7 +59,8 @@ def _plan(
         raise ConfigError(*("fetch '%s' is not in the graph%s" % (n, nearest(source_of(n), names)) for n in missing))
     feeds = frozenset(feeds)
     fetches = [name for name in fetches if name not in feeds]
-    for meets in (True, False) if switch.is_named() else (False,):  # of more than one program, ranks meet outside
+    inside = (True, False) if engine.ranks_meet_inside() else (False,)  # of more than one program, ranks meet outside
+    for meets in inside:
         nodes = facts.nodes_of(graph_def, [source_of(name) for name in fetches], feeds, meets)
         reason = step_detection.refusal(nodes)
         if reason:

@@ -31,7 +31,9 @@ from npu_shim.options.reports import ledger
 from npu_shim.pjrt import program_cache
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.session import lines
 from npu_shim.session.interception import interceptors, session_options
+from npu_shim.step import switch
 from npu_shim.xla import recent
 
 LOG = logging.getLogger("npu_shim")
@@ -334,8 +336,6 @@ class Engine:
 
     def bring(self, run, written):
         """Brings a step's variables to the device; returns whether they are there."""
-        for name, value in run.step.own.items():  # first: these are never newer than a value of the session
-            self.residency.own(name, value)
         self._draws.to_device(run.step.draws)
         return self.residency.to_device(run.step.handles, written)
 
@@ -375,6 +375,9 @@ def open_device(values=MappingProxyType({})):
     Raises:
         ImportError or ConfigError: why there is none.
     """
+    obsolete = switch.without_effect()
+    if obsolete:
+        lines.once("engine: " + obsolete)
     asked = {"devices": devices.of(values), "shard_state": words.SHARD_STATE.of(values)}
     if options_of_engine.has_jax():
         return programs.InProcess(**asked)

@@ -1,12 +1,12 @@
 """A session's training step as a program, or several, between runs of the session: cut, rewritten, lowered.
 
 The run's graph is cut (cut.py) and rewritten as the session would rewrite it (rewriting.py). Each program's part is
-extracted and lowered (xla.step_function). For each set of shapes its HLO goes to the device.
+extracted (xla.step_function). For each set of shapes its graph goes to the device, which interprets it by JAX.
 """
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Dict, FrozenSet, Mapping, Tuple
+from typing import Any, FrozenSet, Mapping, NamedTuple, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -14,27 +14,25 @@ import tensorflow.compat.v1 as tf
 from npu_shim.engine import pipeline
 from npu_shim.engine.partition import cut as cutting
 from npu_shim.engine.partition import facts, fallback
-from npu_shim.engine.partition.constants import LAST, Constant, fixed
+from npu_shim.engine.partition import nodes as walks
 from npu_shim.engine.partition.cut import Place
 from npu_shim.engine.runtime import sharing
 from npu_shim.engine.runtime.access import Access
-from npu_shim.export import programs, traced
-from npu_shim.options import engine, passes, words
+from npu_shim.export import traced
+from npu_shim.options import passes, words
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.rewriter.graph import arguments
-from npu_shim.rewriter.graph.arguments import source_of, tensor_of
+from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.session import lines
 from npu_shim.session.observers import trace
-from npu_shim.step import counters, switch
+from npu_shim.step import counters
 from npu_shim.step.packing import AGAIN
 from npu_shim.step.rules.table import IDS
-from npu_shim.xla import refusals, step_function
+from npu_shim.xla import step_function
 from npu_shim.xla.passes import pruning
-from npu_shim.xla.passes.legalize.site import ROWS, VALUE, NotConstant
-from npu_shim.xla.passes.resources import random_ops, writers
-from npu_shim.xla.passes.shapes.compile_time import SHAPES
+from npu_shim.xla.passes.resources import writers
 
+VALUE, COUNTER, SEGMENTS = "value", "counter", "segments"  # ways in which the session gives constants
 PASSED = "passed"  # kind of a tensor that stays on the device, see `pjrt.manifest.Tensor`
 
 
@@ -62,6 +60,30 @@ class HostRun:
         return not self.fetches and not self.targets
 
 
+class Constant(NamedTuple):
+    """A value that is part of a program.
+
+    Attributes:
+        name: what has it, as the interpreter asks for it: a tensor; or a node that `lowering.lowered` is told a number
+            of, a Switch by which a counter leaves its loop, or a sum over segments.
+        source: name of the tensor from which the session takes it.
+        way: how: VALUE, COUNTER or SEGMENTS, of which it is the last one's number plus 1.
+    """
+
+    name: str
+    source: str
+    way: str = VALUE
+
+    def of(self, value):
+        """The constant, np.ndarray, given the source's value."""
+        value = np.asarray(value)
+        return value[-1:].sum() + bool(value.size) if self.way == SEGMENTS else value
+
+    def told(self, value):
+        """The same as `lowering.lowered` takes it."""
+        return [value.dtype.name, value.tolist()] if self.way == VALUE else int(value)
+
+
 @dataclass(frozen=True)
 class Part:
     """One program of a step, and what the session runs behind it.
@@ -70,7 +92,7 @@ class Part:
         program: its `cut.Program`.
         prepared: the program without shapes, a `step_function.Prepared`.
         then: the session's part.
-        constants: Constants, whose tensors the session computes first.
+        constants: Constants, which the session computes first.
         meeting: the `cluster.Meeting` of ranks that run it together, None for a program of this process alone.
     """
 
@@ -85,67 +107,35 @@ class Part:
         """Names of the tensors that the program takes, in its order."""
         return [feed.name for feed in self.prepared.feeds.values()]
 
-    def compiled(self, shapes, constants, device, cache=""):
+    def compiled(self, shapes, constants, device):
         """Returns (Manifest, what the device loads) for feeds of these shapes.
 
         Args:
             shapes: in the order of `feeds`.
             constants: dict of `constants` to np.ndarray.
             device: of the engine.
-            cache: path of the folder for compiled programs, "" for none.
 
         Raises:
-            PlanError or ConfigError: XLA cannot compile the step; `refusals.NotConstant` or `traced.Refused` if it must
-                know a value.
+            traced.Refused: the interpreter does not take the step, or must know a value.
+            ConfigError: the graph does not take feeds of these shapes.
         """
-        if self.prepared.before is None:
-            return self._converted(shapes, constants, device, cache)
-        try:
-            return self._interpreted(shapes, constants, device)
-        except traced.Refused as reason:
-            if self.meeting or reason.asked or not engine.is_converted(tf.__version__):
-                raise
-            lines.once("engine: a step is converted by TensorFlow: %s" % reason.why)
-            try:  # of a value that must be known the converter asks for less than the feeds that it is computed of
-                return self._converted(shapes, constants, device, cache)
-            except NotConstant:
-                raise
-            except Exception as error:
-                raise (reason if self._unknown(reason) else error) from error
-
-    def _converted(self, shapes, constants, device, cache):
-        """The same of what TensorFlow converts."""
-        prepared = self.prepared.on(device.platform)
-        if constants:
-            prepared = fixed(prepared, constants)
-        functional = prepared.for_shapes(shapes)
-        refusals.require_known_shapes(functional.graph_def, {node.name for node in prepared.graph_def.node})
-        described, hlo = programs.of(functional, cache)
-        return self._with_passed(described), hlo
-
-    def _interpreted(self, shapes, constants, device):
-        """The same of the graph itself, which the device interprets."""
-        known = {constant.tensor: value for constant, value in constants.items() if constant.tensor in self.feeds}
-        told = [constant for constant in constants if constant.attribute in (LAST, ROWS)]
-        told = {constant.node: int(constants[constant]) for constant in told}
-        told.update(
-            (constant.tensor, [value.dtype.name, value.tolist()])
-            for constant, value in constants.items() if not constant.node and constant.tensor not in known
-        )  # fmt: skip
+        known = {constant.name: value for constant, value in constants.items() if constant.name in self.feeds}
+        told = {constant.name: constant.told(value) for constant, value in constants.items()
+                if constant.name not in known}  # fmt: skip
         described, step = traced.of(self.prepared, shapes, known, device, self.meeting, told)
-        counted = {tensor.name for tensor in described.results}
-        open_ones = [name for name in self.program.passed if counters.ROWS + name in counted]
+        results = {tensor.name for tensor in described.results}
+        open_ones = [name for name in self.program.passed if counters.ROWS + name in results]
         if open_ones:
             raise traced.Refused(
                 "'%s' stays on the device, and has a number of rows that depends on the data" % open_ones[0]
             )
         return self._with_passed(described), step.content
 
-    def _unknown(self, refused):
-        """The feeds of whole numbers that a `traced.Refused` asks for, and whose values are no constants yet."""
-        known = {constant.tensor for constant in self.constants}
+    def fed(self, refused):
+        """Constants for the feeds of whole numbers that a `traced.Refused` asks for, and whose values are none yet."""
         whole = {feed.name for feed in self.prepared.feeds.values() if feed.dtype.is_integer or feed.dtype.is_bool}
-        return [name for name in refused.feeds if name in whole - known - set(self.program.taken)]
+        wanted = [Constant(name, name) for name in refused.feeds if name in whole.difference(self.program.taken)]
+        return [constant for constant in wanted if constant not in self.constants]
 
     def _with_passed(self, described):
         """The Manifest, where what stays on the device is neither fed nor fetched."""
@@ -168,7 +158,6 @@ class Step:
         feed: the session's part in front of the programs.
         parts: the programs, each with the session's part behind it.
         handles: name of a variable of the programs -> name of its node in the session's graph.
-        own: name -> initial value of the programs' variables that the session does not have.
         draws: name of the state of random ops -> (these as `step.packing.draws` gives them, its initial value).
         nodes: name -> nodes.Node, for all nodes that the run needs.
         waiting: for each program tensor -> value of the constants that wait for the session's parts in front of it.
@@ -181,7 +170,6 @@ class Step:
     feed: HostRun
     parts: Tuple[Part, ...]
     handles: Mapping[str, str]
-    own: Dict[str, Any]
     draws: Mapping[str, Any]
     nodes: Mapping[str, Any]
     waiting: Tuple[Mapping[str, Any], ...]
@@ -225,78 +213,43 @@ class Step:
         """Whether what is asserted of results, and known before the first program, is true."""
         return all(np.all(given[condition]) for condition in self.cut.conditions.values())
 
-    def knowing(self, missing, number):
-        """Returns the step with more constants, None if the session cannot compute one from the step's inputs.
+    def knowing(self, refused, number):
+        """Returns the step with more constants, None if the session cannot give one from the step's inputs.
 
-        What one node needs, others of its op will need: a network of fifty sparse features is not compiled fifty times.
+        A tensor that the session computes of what is fed is preferred to all of that: a step is compiled for each
+        longest length, and not for all lengths of a batch.
 
         Args:
-            missing: `refusals.NotConstant`, or `traced.Refused`.
+            refused: `traced.Refused`.
             number: of the part that needs it.
         """
         part = self.parts[number]
-        if isinstance(missing, traced.Refused):
-            wanted = self._asked(missing, part) or [Constant(name) for name in part._unknown(missing)]
-            more = replace(part, constants=(*part.constants, *wanted))
-            return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :])) if wanted else None
-        nodes = {node.name: node for node in part.prepared.graph_def.node}
-        wanted = self._constants_for(missing, missing.node, part, nodes)
-        if not wanted:
-            return None
-        if missing.counts:
-            alike = (name for name, node in nodes.items() if node.op == nodes[missing.node].op)
-            wanted += [constant for name in alike for constant in self._constants_for(missing, name, part, nodes)]
-            wanted = list(dict.fromkeys(wanted))
+        asked = [self._computed(name, part) for name in refused.asked]
+        new = [constant for constant in asked if constant and constant not in part.constants]
+        counting = [constant for constant in new if constant.way == COUNTER]  # one of a loop's is enough
+        wanted = counting[:1] + [constant for constant in new if constant.way != COUNTER] or part.fed(refused)
         more = replace(part, constants=(*part.constants, *wanted))
-        return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :]))
+        return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :])) if wanted else None
 
-    def _asked(self, missing, part):
-        """The Constants that a `traced.Refused` asks for, of the counters of a loop one; [] if there is none."""
-        asked = [self.graph.get_operation_by_name(name) for name in missing.asked if name in self.nodes]
-        tensors = [name for name in missing.asked if ":" in name and source_of(name) in self.nodes]
-        switches = (op for op in asked if op.type == "Switch" and self._gives(op.name, part))
-        exits = ((switch.name, op) for switch in switches for op in switch.outputs[0].consumers() if op.type == "Exit")
-        wanted = [Constant(op.outputs[0].name, name, LAST) for name, op in exits][:1]
-        ids = ((op.name, op.inputs[IDS[op.type]]) for op in asked if op.type in IDS)
-        wanted += [Constant(ids.name, name, ROWS) for name, ids in ids if self._gives_ids(ids, part)]
-        can = (name for name in tensors if self._gives(source_of(name), part) and self._is_fetchable(name))
-        wanted += map(Constant, can)
-        return [constant for constant in wanted if constant not in part.constants]
-
-    def _gives_ids(self, ids, part):
-        return ids.name in part.feeds or (self._gives(ids.op.name, part) and self.graph.is_fetchable(ids))
-
-    def _constants_for(self, missing, name, part, nodes):
-        """The Constants that make an input known: it, or what it is computed of besides shapes; none if that fails."""
-        first = self._constant_for(missing, name, part, nodes)
-        if first is not None or missing.counts or missing.equals or name not in nodes:
-            return [] if first is None else [first]
-        pending, constants = arguments.data(nodes[name])[missing.number :][:1], []
-        while pending:
-            name, text = source_of(pending[-1]), tensor_of(pending.pop())
-            fed = part.prepared.feeds.get(name)
-            if fed is not None or (self._gives(name, part) and self._is_fetchable(text)):
-                constants.append(Constant(text if fed is None else fed.name))
-            elif name not in nodes or not (nodes[name].op in SHAPES or arguments.data(nodes[name])):
-                return []
-            elif nodes[name].op not in SHAPES:
-                pending += arguments.data(nodes[name])
-        return [constant for constant in dict.fromkeys(constants) if constant not in part.constants]
-
-    def _constant_for(self, missing, name, part, nodes):
-        """The Constant that a node lacks as `missing` says it of one, None where the session cannot compute it."""
-        data = [text for text in nodes[name].input if text[0] != "^"] if name in nodes else []
-        if missing.number >= len(data):
+    def _computed(self, name, part):
+        """The Constant for what a `traced.Refused` asks for; None where the session cannot compute it."""
+        if source_of(name) not in self.nodes:
             return None
-        fed = part.prepared.feeds.get(source_of(data[missing.number]))
-        tensor = tensor_of(data[missing.number]) if fed is None else fed.name
-        if missing.equals:
-            wanted = next(self._leaving(missing, part), None)
-        elif fed is None and not (self._gives(source_of(tensor), part) and self._is_fetchable(tensor)):
-            return None
-        else:
-            wanted = Constant(tensor, name, ROWS) if missing.counts else Constant(tensor)
-        return None if wanted in part.constants or tensor in part.program.taken else wanted
+        if ":" in name:
+            return self._outside(Constant(name, name), part)
+        operation = self.graph.get_operation_by_name(name)
+        if operation.type in IDS:
+            return self._outside(Constant(name, operation.inputs[IDS[operation.type]].name, SEGMENTS), part)
+        leaving = [taker.outputs[0].name for taker in operation.outputs[0].consumers() if taker.type == "Exit"]
+        is_given = leaving and walks.depths(self.nodes)[name] == 1 and self._gives(name, part)
+        return Constant(name, leaving[0], COUNTER) if is_given and self._is_number(leaving[0]) else None
+
+    def _outside(self, constant, part):
+        """A Constant that a program is fed, or that the session computes outside of loops; None for another one."""
+        name = source_of(constant.source)
+        is_given = self._gives(name, part) and not walks.depths(self.nodes)[name] and self._is_number(constant.source)
+        is_fed = constant.source in part.feeds and constant.source not in part.program.taken
+        return constant if is_given or is_fed else None
 
     def _gives(self, name, part):
         """Whether the session can compute a node from a program's inputs, as the program would."""
@@ -305,19 +258,10 @@ class Step:
         needed = facts.needed_by(self.nodes.__getitem__, [name], part.program.fed)
         return not any(node.essential or node.learned or not node.repeats for node in needed.values())
 
-    def _is_fetchable(self, name):
+    def _is_number(self, name):
         tensor = self.graph.as_graph_element(name)
-        return self.graph.is_fetchable(tensor) and tensor.dtype not in (tf.resource, tf.variant)  # a value, no handle
-
-    def _leaving(self, missing, part):
-        """Yields Constants for an input that a loop gives: the session computes an equal variable of that loop.
-
-        The input itself, the counter of a gradient, waits for all that its loop keeps.
-        """
-        for name in missing.equals:
-            if self._gives(name, part):
-                leaving = self.graph.get_operation_by_name(name).outputs[0].consumers()
-                yield from (Constant(op.outputs[0].name, missing.node, VALUE) for op in leaving if op.type == "Exit")
+        dtype = tensor.dtype.base_dtype
+        return self.graph.is_fetchable(tensor) and (dtype.is_integer or dtype.is_bool)
 
 
 def make(source, request, nodes, taken, options, steps=(), meeting=None):
@@ -335,11 +279,6 @@ def make(source, request, nodes, taken, options, steps=(), meeting=None):
     Raises:
         PlanError or ConfigError: why it is not taken.
     """
-    with switch.for_engine():
-        return _made(source, request, nodes, taken, options, steps, meeting)
-
-
-def _made(source, request, nodes, taken, options, steps, meeting):
     user = [source.feed(name) for name in request.feeds]
     fetches = [name for name in dict.fromkeys(request.tensors) if name not in request.feeds]
     cut = cutting.plan(nodes, fetches, request.targets)
@@ -363,7 +302,6 @@ def _made(source, request, nodes, taken, options, steps, meeting):
         for part, program in zip(compiled, cut.programs)
     )  # fmt: skip
     state = [program for part in parts for program in part.prepared.state]
-    own = {variable.name: random_ops.initial_state() for variable in state if variable.name == random_ops.STATE}
     first = {variable.name: variable.value for variable in state if variable.name.startswith(counters.STATE)}
     drawing = {counters.state_name(part.prepared.draws): part.prepared.draws for part in parts}
     draws = {name: (drawing[name], value) for name, value in first.items()}
@@ -372,9 +310,7 @@ def _made(source, request, nodes, taken, options, steps, meeting):
     fed = [name for name in known if cut.place(name) is Place.FEED]
     feed = _host_run(fed, cut.feeding, (), taken, nodes)
     waiting = tuple(_constants(source.graph, names) for names in cut.waiting)
-    return Step(
-        cut, feed, parts, handles, own, draws, nodes, waiting, facts.blocking(nodes, taken), source.graph, earlier
-    )
+    return Step(cut, feed, parts, handles, draws, nodes, waiting, facts.blocking(nodes, taken), source.graph, earlier)
 
 
 def _programs(source, request, cut, wanted, names, user, options):

@@ -13,11 +13,10 @@ from npu_shim.options import devices
 from npu_shim.options.reports import ledger
 from npu_shim.pjrt import other_python
 from npu_shim.rewriter.errors import ConfigError, one_of
-from npu_shim.step import switch
 
 ENGINES = ("auto", "session", "pjrt")
-OLDEST = (2, 15)  # release of TensorFlow that gives XLA's programs away
 KEY, VARIABLE = "npu_shim_engine", "NPU_SHIM_ENGINE"
+RANKS, WAYS = "NPU_SHIM_RANKS", ("apart", "together")  # environment variable: where ranks meet
 JAX = "NPU_SHIM_JAX"  # environment variable: an interpreter with JAX
 # files that exist where an NVIDIA driver is installed, the last one where Windows shares its GPU
 NVIDIA = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/dxg")
@@ -25,14 +24,13 @@ SEES = 120  # seconds for another interpreter to say what JAX sees
 GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm60_plugin", "jax_rocm7_plugin")
 
 
-def wanted(values: Mapping[str, Any], tensorflow: str) -> str:
+def wanted(values: Mapping[str, Any]) -> str:
     """Returns "session" or "pjrt": what is asked for, or, for "auto", PJRT where JAX sees a GPU.
 
     Several devices ask for PJRT too.
 
     Args:
         values: option values; `npu_shim_engine` wins over the environment's NPU_SHIM_ENGINE.
-        tensorflow: the release that is here.
 
     Raises:
         ConfigError: another word in the environment, or a number of devices that is none. Of a wrong value of the
@@ -45,7 +43,7 @@ def wanted(values: Mapping[str, Any], tensorflow: str) -> str:
             ledger.ask(VARIABLE, word, "engine")
     if is_demanded(values):
         return "session" if word == "session" else "pjrt"
-    return "pjrt" if is_taken(tensorflow) and _sees_gpu() else "session"
+    return "pjrt" if _sees_gpu() else "session"
 
 
 def is_demanded(values: Mapping[str, Any]) -> bool:
@@ -66,27 +64,18 @@ def checked(word: Any, what: str) -> str:
     return one_of(word, ENGINES, what)
 
 
-def require(tensorflow: str) -> None:
-    """Raises ConfigError where PJRT cannot run steps; `tensorflow` is the release that is here."""
-    if not is_taken(tensorflow):
-        versions = (*OLDEST, tensorflow, switch.VARIABLE)
-        text = "engine 'pjrt' needs TensorFlow %d.%d or later, this is %s; %s=jax takes it"
-        raise ConfigError(text % versions)
+def ranks_meet_inside() -> bool:
+    """Whether ranks shall meet inside of programs; ConfigError for a word that is none of WAYS."""
+    return one_of(os.environ.get(RANKS) or WAYS[0], WAYS, RANKS) == "together"
+
+
+def require() -> None:
+    """Raises ConfigError where PJRT cannot run steps."""
     if not has_jax() and interpreter() is None:
         raise ConfigError(
             "engine 'pjrt' needs JAX: beside TensorFlow (%s), or elsewhere: npu-shim engine install, or %s=PYTHON of "
             "an environment with it" % (extras.pip_install("cpu-tf221,pjrt"), JAX)
         )
-
-
-def is_taken(tensorflow: str) -> bool:
-    """Whether PJRT runs steps of this release: where the graph itself travels, TensorFlow need not make programs."""
-    return is_converted(tensorflow) or switch.is_wanted()
-
-
-def is_converted(tensorflow: str) -> bool:
-    """Whether this release makes programs of steps."""
-    return tuple(map(int, tensorflow.split(".")[:2])) >= OLDEST
 
 
 def has_jax() -> bool:

@@ -21,9 +21,13 @@ def is_wanted() -> bool:
     return one_of(os.environ.get(VARIABLE) or WAYS[0], WAYS, VARIABLE) == "jax"
 
 
-def is_named() -> bool:
-    """Whether the environment names the interpreter, as ranks want it that run steps together."""
-    return bool(os.environ.get(VARIABLE)) and is_wanted()
+def without_effect() -> str:
+    """What is to be told of a word that the environment names and that chooses nothing, "" for none.
+
+    Raises:
+        ConfigError: as `is_wanted`.
+    """
+    return "" if is_wanted() else "%s=tensorflow has no effect: steps are interpreted by JAX" % VARIABLE
 
 
 def is_on() -> bool:

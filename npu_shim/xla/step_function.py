@@ -381,7 +381,8 @@ def prepare(
     names = [*map(_name, wanted)]
     graph_def, plan = rewriting.rewritten(source, graph_def, names, placeholders, asked.values, device)
     manner = Manner(asked.recompute, device == "CPU", asked.watching, asked.attention)
-    return lowered(graph_def, wanted, dict(zip(placeholders, fed)), plan, source, manner, values)
+    feeds = dict(zip(placeholders, fed))
+    return lowered(graph_def, wanted, feeds, plan, source, manner, values, switch.is_on(), may_convert=True)
 
 
 def lowered(
@@ -392,6 +393,8 @@ def lowered(
     source: Source,
     manner: Manner,
     values: Mapping[str, Any] | None = None,
+    is_interpreted: bool = True,
+    may_convert: bool = False,
 ) -> Prepared:
     """Makes a Prepared from a pruned and rewritten GraphDef.
 
@@ -403,12 +406,14 @@ def lowered(
         source: the `Source`, which knows the values of variables.
         manner: as in Prepared.
         values: as in `prepare`.
+        is_interpreted: as in Prepared.
+        may_convert: whether TensorFlow's converter may take it.
     """
     step = pruning.without_places(graph_def)
     module = _without_reports(step, wanted)
-    is_interpreted = switch.is_on()
     draws = tuple(packing.draws(module)) if is_interpreted else ()
-    state = [*states.of_module(module, values, source), *states.of_random_ops(module), *states.of_draws(draws)]
+    state = [*states.of_module(module, values, source), *states.of_draws(draws)]
+    state += states.of_random_ops(module) if may_convert else ()
     state.sort(key=lambda variable: variable.name)
     prepared = Prepared(step, tuple(wanted), feeds, tuple(state), plan, manner, is_interpreted, [module], draws)
     if not is_interpreted:

@@ -12,7 +12,6 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim import compile_step, loss_scale
 from npu_shim.pjrt import program_cache
-from npu_shim.xla import tracing
 
 pytestmark = sessions.NEEDS_ENGINE
 ASKED = {"precision_mode": "allow_mix_precision", "npu_shim_profile": "gpu"}
@@ -97,12 +96,3 @@ def test_a_session_s_option_wins_and_a_folder_that_does_not_serve_is_said_once(p
     assert len(told("; compiled in ")) == 2
     assert len(told("compiled programs are not kept in '")) == 1
     assert os.listdir(str(tmp_path)) == ["file"]
-
-
-def test_of_a_program_in_the_cache_tensorflow_traces_nothing(patched, tmp_path, monkeypatch):
-    monkeypatch.setenv("NPU_SHIM_STEP", "tensorflow")
-    traced, trace = [], tracing.traced
-    monkeypatch.setattr(tracing, "traced", lambda *given: traced.append(given) or trace(*given))
-    losses = [trained(npu_shim_xla_cache=str(tmp_path)) for _ in range(2)]
-    assert len(traced) == 1
-    assert losses[0] == losses[1]

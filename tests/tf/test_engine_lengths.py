@@ -112,33 +112,24 @@ def test_the_length_of_an_array_that_grows_is_not_that_at_which_it_starts(ends):
 
 
 @no_engine
-def test_a_loop_in_a_tf_cond_has_a_program_for_each_side_that_is_fed(monkeypatch):
-    """TensorFlow's converter must know the side; the interpreter has both in one program."""
-    monkeypatch.setenv("NPU_SHIM_STEP", "tensorflow")
+def test_a_mask_as_long_as_the_longest_of_what_is_fed_has_a_program_for_each_such_length():
+    """The session computes the longest length in front of the program, and the lengths stay data."""
 
-    def trained(kind):
+    def run(kind):
         with tf.Graph().as_default():
-            x, p = tf.placeholder(tf.float32, [2, 3], "x"), tf.placeholder(tf.bool, [], "p")
-            w = tf.get_variable("w", [3, 3], initializer=tf.initializers.orthogonal(seed=1))
-            y = tf.cond(p, lambda: tf.while_loop(
-                lambda i, _: i < 3, lambda i, a: (i + 1, tf.tanh(a @ w)), (0, x))[1], lambda: x @ w)  # fmt: skip
-            loss = tf.reduce_sum(y)
-            train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
-            config = sessions.config(
-                precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu", npu_shim_engine=kind
-            )
-            with tf.Session(config=config) as session:
-                session.run(tf.global_variables_initializer())
-                fed = [{x: [[1.0, 0.5, 0.25], [0.5, 0.2, 0.1]], p: value} for value in (True, False, True)]
-                for feed in fed:
-                    session.run(train, feed)
-                return session.run(w), session
+            x, lengths = tf.placeholder(tf.float32, [ROWS, WORDS], "x"), tf.placeholder(tf.int32, [ROWS], "lengths")
+            mask = tf.sequence_mask(lengths, dtype=tf.float32)
+            y = tf.matmul(x, tf.get_variable("w", [WORDS, WORDS], initializer=tf.initializers.orthogonal(seed=1)))
+            loss = tf.reduce_mean(tf.square(y[:, : tf.shape(mask)[1]] - 1.0) * mask)
+            train = tf.train.GradientDescentOptimizer(0.5).minimize(loss)
+            value = np.linspace(-1, 1, ROWS * WORDS, dtype="f").reshape(ROWS, WORDS)
+            with sessions.opened(kind) as session:
+                return [session.run([loss, train], {x: value, lengths: n})[0] for n in LENGTHS], session
 
-    weights, _ = trained("session")
-    own, session = trained("pjrt")
-    np.testing.assert_allclose(own, weights, rtol=1e-5, atol=1e-6)
-    taken = [known for known in vars(session)[engine.ENGINE].known.values() if known.step is not None]
-    assert [len(known.programs) for known in taken] == [2]
+    wanted, (actual, session) = run("session")[0], run("pjrt")
+    np.testing.assert_allclose(actual, wanted, rtol=1e-5)
+    (known,) = [known for known in vars(session)[engine.ENGINE].known.values() if known.step is not None]
+    assert len(known.programs) == len({max(length) for length in LENGTHS})
 
 
 SCRIPT = """

@@ -24,7 +24,7 @@ RUNS = [
     pytest.param((2, ""), id="two"),
     pytest.param((4, ""), marks=NIGHTLY, id="four"),
     pytest.param((2, "NPU_SHIM_ENGINE=pjrt "), marks=[NIGHTLY, WITH_JAX], id="pjrt"),
-    pytest.param((2, "NPU_SHIM_ENGINE=pjrt NPU_SHIM_STEP=jax "), marks=[NIGHTLY, ANY_JAX], id="together"),
+    pytest.param((2, "NPU_SHIM_ENGINE=pjrt NPU_SHIM_RANKS=together "), marks=[NIGHTLY, ANY_JAX], id="together"),
 ]
 EPSILON = np.finfo(np.float32).eps
 

@@ -24,9 +24,8 @@ def programs_of(session):
     return sum(len(known.programs) for known in vars(session)[engine.ENGINE].known.values())
 
 
-def test_interpreted_steps_draw_what_the_session_draws(monkeypatch, caplog):
+def test_interpreted_steps_draw_what_the_session_draws(caplog):
     """Dropout with a seed, lengths that are fed, loops of steps, and a second run of the same random ops."""
-    monkeypatch.setenv("NPU_SHIM_STEP", "jax")
     x, lengths = tf.placeholder(tf.float32, [3, 5, 4], "x"), tf.placeholder(tf.int32, [3], "n")
     outputs, _ = tf.nn.dynamic_rnn(tf.nn.rnn_cell.BasicRNNCell(6), x, lengths, dtype=tf.float32)
     loss = tf.reduce_mean(tf.square(tf.nn.dropout(outputs, rate=0.4, seed=3) - 1))
@@ -70,9 +69,8 @@ def drawing_network():
 
 
 @sessions.unless_in_worker
-def test_one_counter_for_each_random_op_in_session_and_steps(monkeypatch, caplog, tmp_path):
+def test_one_counter_for_each_random_op_in_session_and_steps(caplog, tmp_path):
     """Steps that share a random op, steps and evaluations that the session runs, and a checkpoint in the middle."""
-    monkeypatch.setenv("NPU_SHIM_STEP", "jax")
     x, losses, (train, other) = drawing_network()
     saver, rng = tf.train.Saver(), np.random.RandomState(0)
     data = rng.randn(20, 3, 6)
@@ -104,9 +102,8 @@ def test_one_counter_for_each_random_op_in_session_and_steps(monkeypatch, caplog
     assert "converted by TensorFlow" not in caplog.text
 
 
-def test_what_is_fetched_has_the_rows_that_data_say(monkeypatch, caplog):
+def test_what_is_fetched_has_the_rows_that_data_say(caplog):
     """Of a step of the engine and of a compiled one."""
-    monkeypatch.setenv("NPU_SHIM_STEP", "jax")
     x = tf.placeholder(tf.float32, [None, 3], "x")
     w = tf.get_variable("w", initializer=np.eye(3, dtype=np.float32))
     rows = tf.boolean_mask(tf.matmul(x, w), tf.reduce_sum(x, 1) > 0)
@@ -130,9 +127,8 @@ def test_what_is_fetched_has_the_rows_that_data_say(monkeypatch, caplog):
 
 
 @sessions.unless_in_worker
-def test_compile_step_on_every_tensorflow(monkeypatch, tmp_path):
+def test_compile_step_on_every_tensorflow(tmp_path):
     """Its losses beside a session's, and its state in a checkpoint that a plain session restores."""
-    monkeypatch.setenv("NPU_SHIM_STEP", "jax")
     x, losses, (train, _) = drawing_network()
     rng, saver, path = np.random.RandomState(0), tf.train.Saver(), os.path.join(str(tmp_path), "model")
     data = rng.randn(4, 3, 6)
@@ -166,9 +162,8 @@ def test_attention_and_what_is_computed_again_are_looked_for_on_every_tensorflow
     assert b"NpuShimDropoutSeed" in step.content
 
 
-def test_a_tensor_inside_the_graph_is_fetched_as_it_is_fed(monkeypatch, caplog):
+def test_a_tensor_inside_the_graph_is_fetched_as_it_is_fed(caplog):
     """What it would be computed of is no part of the step: it is text."""
-    monkeypatch.setenv("NPU_SHIM_STEP", "jax")
     _, second = tf.split(tf.strings.to_number(tf.constant(["1", "2", "3", "4"])), 2)
     with caplog.at_level(logging.INFO, "npu_shim"):
         step = npu_shim.compile_step(tf.get_default_graph(), [second + 1.0, second], [second], engine="pjrt")

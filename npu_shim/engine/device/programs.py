@@ -18,7 +18,6 @@ from npu_shim.pjrt.attention.spec import KERNEL
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.pjrt.program import Program, held_by_all
-from npu_shim.step import switch
 from npu_shim.step.counters import BOUNDS, ROWS
 
 
@@ -374,7 +373,7 @@ def require_bounds(fetched: Mapping[str, Any]) -> None:
     if not np.all(fetched.get(BOUNDS, True)):
         raise PassedBound(
             "npu_shim: a loop of the step ran more often, or kept more, than was known when the step was compiled; "
-            "the values of its variables are wrong: restore a checkpoint; train with %s=tensorflow" % switch.VARIABLE
+            "the values of its variables are wrong: restore a checkpoint; train with NPU_SHIM_ENGINE=session"
         )
 
 

@@ -1,4 +1,8 @@
-"""Describes a graph's nodes for the cut: which the program can hold, which write variables, which compute."""
+"""Describes a graph's nodes for the cut: which the program can hold, which write variables, which compute.
+
+A program can hold what the interpreter of JAX has a rule for (`step.op_names`); dtypes and values that a rule does not
+take are told when the program is made.
+"""
 
 import collections
 
@@ -6,26 +10,20 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.engine.partition.nodes import Node
 from npu_shim.engine.runtime import access
-from npu_shim.options.ops import kernel_tables
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.analysis import writes
-from npu_shim.rewriter.analysis.frames import V1_OPS
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
-from npu_shim.xla.passes import legalize
+from npu_shim.step import op_names
 from npu_shim.xla.passes.legalize.host import HOST, MEETS
-from npu_shim.xla.passes.resources import host_reports, random_ops, references, writers
+from npu_shim.xla.passes.resources import host_reports, writers
 from npu_shim.xla.passes.resources.late_reads import ASKS, VARIABLES
-from npu_shim.xla.passes.shapes.optionals.payloads import OPTIONALS
 
 STRING, RESOURCE = tf.string.as_datatype_enum, tf.resource.as_datatype_enum
 FLOATS = frozenset(dtype.as_datatype_enum for dtype in (tf.float16, tf.bfloat16, tf.float32, tf.float64))
 PRODUCTS = ("MatMul", "Conv2D", "Conv3D", "DepthwiseConv2d", "Einsum", "LSTM", "GRU", "RNN")  # parts of op types
 MOVING = frozenset(["Identity", "Const", "Reshape", "Cast", "ReadVariableOp", "Switch", "Merge", "Enter", "Exit",
                     "NextIteration", "Pack", "Unpack", "ConcatV2", "Transpose", "ExpandDims", "Squeeze"])  # fmt: skip
-# ops that are converted or removed before XLA compiles the graph
-CONVERTED = frozenset([*VARIABLES, *V1_OPS, *("Ref" + op for op in V1_OPS), *random_ops.STATELESS, "VarHandleOp",
-                       "Placeholder", "PlaceholderV2", "IsVariableInitialized", "Print"])  # fmt: skip
 HANDLES = frozenset([*VARIABLES, "VarHandleOp"])
 ASSERT, CONDITIONALS = "Assert", ("If", "StatelessIf")
 OF_ASSERTIONS = frozenset([ASSERT, "Const", "Identity", "NoOp"])
@@ -34,12 +32,11 @@ OF_ASSERTIONS = frozenset([ASSERT, "Const", "Identity", "NoOp"])
 HITS, MADE_DENSE = "ComputeAccidentalHits", "SparseToDense"
 OF_HITS = ("Cast", "ConcatV2", "ExpandDims", "Pack", "Reshape")
 MEETING = frozenset(op for op, why in HOST.items() if why == MEETS)  # what ranks exchange
-# Op -> why the session must run it, although XLA has a kernel
+# Op -> why the session must run it, although there is a rule for it
 OTHERWISE = {
-    **dict.fromkeys(random_ops.OWN_SEEDS, "XLA draws other numbers from its seed than a session"),
     **dict.fromkeys(
         ["CountUpTo", "ResourceCountUpTo", *host_reports.CHECKS],
-        "it ends the training by an error, which XLA does not raise",
+        "it ends the training by an error, which a program does not raise",
     ),
 }
 ASKS_ONLY = frozenset([*HANDLES, *ASKS, "VarIsInitializedOp", "VariableShape", "Shape", "Switch", "RefSwitch"])
@@ -238,7 +235,6 @@ class _Facts:
     def __init__(self, needed, bodies, feeds, meets):
         self._needed, self._bodies, self._feeds = needed, bodies, feeds
         self._inside = MEETING if meets else ()
-        self._kernels = kernel_tables.of("XLA").by_op
         self._ops = tf_internals.op_defs()
         self._body_reasons = {}
 
@@ -290,18 +286,14 @@ class _Facts:
             return "it prints or asserts"
         if node.op in OTHERWISE:
             return OTHERWISE[node.op]
-        if node.op in CONVERTED:
-            return "it holds strings" if self._has_strings(node) and node.op != "Print" else None
-        if self._has_strings(node):
+        if self._has_strings(node) and node.op not in host_reports.FORWARDING:
             return "it holds strings"
         called = writers.called(node, self._bodies)
         for body in called:
             reason = self._why_body(body)
             if reason:
                 return reason
-        if node.op in self._bodies:
-            return None
-        return self._why_no_kernel(node)
+        return None if node.op in self._bodies else self._why_no_rule(node.op)
 
     def _why_body(self, body):
         name = body.signature.name
@@ -317,26 +309,10 @@ class _Facts:
         """Whether a node of a body makes text for prints, which are removed together with it."""
         return self._has_strings(node) and not self._ops[node.op].is_stateful if node.op in self._ops else False
 
-    def _why_no_kernel(self, node):
-        op = node.op
-        if any(argument.is_ref for argument in getattr(self._ops.get(op), "input_arg", ())):
-            op = references.RENAMED.get(op, "Resource" + op)
-        kernels = self._kernels.get(op)
-        if op in legalize.TABLE or op in OPTIONALS:
+    def _why_no_rule(self, op):
+        if op in op_names.NAMES and op not in MEETING:  # which have rules for programs of several ranks
             return None
-        if not kernels or op in MEETING:  # JAX has rules for these, in programs of several ranks
-            return "XLA has no kernel for it" + (", and " + HOST[op] if op in HOST else "")
-        if any(self._takes(kernel, node) for kernel in kernels):
-            return None
-        return "XLA has no kernel for its dtypes"
-
-    def _takes(self, kernel, node):
-        for name, allowed in kernel.constraints:
-            attr = node.attr.get(name)
-            dtypes = [] if attr is None else [attr.type] if attr.type else list(attr.list.type)
-            if any(dtype not in allowed for dtype in dtypes if dtype < 100):
-                return False
-        return True
+        return "the interpreter has no rule for it" + (", and " + HOST[op] if op in HOST else "")
 
     def _has_strings(self, node):
         definition = self._ops.get(node.op)

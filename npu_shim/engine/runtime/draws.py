@@ -23,7 +23,7 @@ from npu_shim.engine.partition.nodes import Node
 from npu_shim.rewriter.graph.walks import reached
 from npu_shim.session import lines
 from npu_shim.session.interception import interceptors
-from npu_shim.step import counters, switch
+from npu_shim.step import counters
 from npu_shim.step.packing import DRAWING
 
 Key = Tuple[str, str]  # (function or "", node), as in `packing.draws`
@@ -74,7 +74,7 @@ class Draws:
 
     def __init__(self, session: Any, lock: Any) -> None:
         self.device: Any = None
-        self._graph, self._lock, self._is_on = session.graph, lock, switch.is_wanted()
+        self._graph, self._lock = session.graph, lock
         self._run = lambda *arguments: interceptors.plain_run(session, *arguments)
         self._known: dict[Any, tuple[Drawn, ...]] = {}
         self._ops: tuple[int, frozenset[str]] = (-1, frozenset())  # version of the graph, its random ops
@@ -92,7 +92,7 @@ class Draws:
             nodes: names of the nodes that the run fetches or runs.
             feeds: dict of what it feeds, tensors or their names; or None.
         """
-        if not self._is_on or not self._random_ops():
+        if not self._random_ops():
             return ()
         key = tuple(nodes), frozenset(getattr(tensor, "name", tensor) for tensor in feeds or ())
         if key not in self._known:

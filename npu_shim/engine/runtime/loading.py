@@ -21,7 +21,6 @@ from npu_shim.options.reports import ledger
 from npu_shim.session import lines
 from npu_shim.session.interception import interceptors
 from npu_shim.xla import recent
-from npu_shim.xla.passes.legalize.site import NotConstant
 
 LOG = logging.getLogger("npu_shim")
 AT_FIRST_SIGHT = 4  # sets of shapes that a step is compiled for as they come; others are when they come again
@@ -88,7 +87,7 @@ class Programs:
             except starting.Gone:
                 raise
             except Exception as reason:
-                more = step.knowing(reason, part) if isinstance(reason, (NotConstant, Refused)) else None
+                more = step.knowing(reason, part) if isinstance(reason, Refused) else None
                 if more is None:  # RuntimeError: XLA does not compile it
                     known.refuse(reason, isinstance(reason, RuntimeError), key)
                 else:
@@ -116,7 +115,7 @@ class Programs:
         return self._replaced.get(number, number)
 
     def constants_and_key(self, step: Any, given: Mapping[str, Any], part: int = 0) -> tuple[dict[Any, Any], Any]:
-        """(dict of the tensors that XLA must know when it compiles, key of the program for these feeds).
+        """(dict of the Constants that are part of the program, key of the program for these feeds).
 
         Raises:
             tf.errors.OpError: as Session.run.
@@ -125,7 +124,7 @@ class Programs:
         asked = step.parts[part].constants
         if asked:
             fed = {name: value for name, value in given.items() if not isinstance(value, OnDevice)}
-            values = interceptors.plain_run(self._session, [constant.tensor for constant in asked], fed)
+            values = interceptors.plain_run(self._session, [constant.source for constant in asked], fed)
             constants = {constant: constant.of(value) for constant, value in zip(asked, values)}
         shapes = tuple(np.shape(given[name]) for name in step.parts[part].feeds)
         return constants, (part, shapes, tuple((constant, value.tobytes()) for constant, value in constants.items()))
@@ -144,8 +143,8 @@ class Programs:
         nodes = len(step.parts[part].prepared.step.node)
         start = time.perf_counter()
         with lines.after(LONG, "engine: still compiling %s, %d ops; large steps take minutes" % (request.text, nodes)):
-            described, hlo = step.parts[part].compiled(shapes, constants, self.device, self._cache)
-            loading: Loading = self.device.load(replace(described, iterations=steps), hlo, self._cache)
+            described, content = step.parts[part].compiled(shapes, constants, self.device)
+            loading: Loading = self.device.load(replace(described, iterations=steps), content, self._cache)
         self.most[loading.number] = steps
         self.left[loading.number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
         if loading.exchanges:

@@ -41,7 +41,6 @@ class Residency:
         self._there: set[str] = set()  # names of the variables whose value on the device is up to date, or on its way
         self._in_flight: list[Access] = []  # of the session's runs
         self._newer: set[str] = set()  # of those in _there: the names of those whose value in the session is older
-        self._own: set[str] = set()  # names of variables that the session does not have
         self.moved = {"to the device": 0, "to the session": 0}
 
     @contextlib.contextmanager
@@ -94,7 +93,7 @@ class Residency:
         with self._changed:
             if self._excluding(touched, written):
                 return False
-            pending = sorted(set(touched) - self._there - self._own)
+            pending = sorted(set(touched) - self._there)
             self._there.update(pending)
         try:
             if pending:
@@ -104,14 +103,8 @@ class Residency:
                 self._there.difference_update(pending)
             raise
         self.moved["to the device"] += len(pending)
-        self._newer.update(set(written) - self._own)
+        self._newer.update(written)
         return True
-
-    def own(self, name: str, value: Any) -> None:
-        """Puts a variable that the session does not have onto the device, once."""
-        if name not in self._own:
-            self.device.put({name: value})
-            self._own.add(name)
 
     def roll_back(self) -> None:
         """Records that the device has older values than it had, which are the newest nevertheless."""

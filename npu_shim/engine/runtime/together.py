@@ -34,7 +34,6 @@ from npu_shim.options import engine, words
 from npu_shim.pjrt.ranks import Job, is_of_all
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session import lines
-from npu_shim.step import switch
 
 LOG = logging.getLogger("npu_shim")
 TOLD = "jax"  # the name under which rank 0 tells where its service is, "" where there is none
@@ -48,7 +47,7 @@ _jobs: list[Job | None] = []  # this process's, once that is decided
 
 def is_wanted(session: tf.Session, devices: Any) -> bool:
     """Whether a session's steps shall be programs of all ranks; `devices` are those of each rank."""
-    return ranks.world_size() > 1 and devices == 1 and switch.is_named() and cluster.is_own(session)
+    return ranks.world_size() > 1 and devices == 1 and engine.ranks_meet_inside() and cluster.is_own(session)
 
 
 def worker(values: Mapping[str, Any]) -> remote.Worker | None:

@@ -18,11 +18,11 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim import configs
-from npu_shim.rewriter.errors import ConfigError, one_of
+from npu_shim.rewriter.errors import one_of
 from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, Kernel, KernelTable, of_rows
 from npu_shim.rewriter.graphdef import registry
 from npu_shim.rewriter.tables.slow_kernels import SLOW
-from npu_shim.step import op_names, switch
+from npu_shim.step import op_names
 
 DEVICES = ("CPU", "GPU", "XLA")
 FOLDER = "gpu_kernels"  # one file a TensorFlow version: 1.15.json, 2.15.json, ...
@@ -36,7 +36,7 @@ def of(device: str) -> KernelTable:
     """Returns the KernelTable of "CPU" or "GPU", which hold for nodes that name no device, or of "XLA".
 
     Raises:
-        ConfigError: another device; "XLA" where TensorFlow compiles no step as a whole.
+        ConfigError: another device.
     """
     if one_of(device, DEVICES, "device") == "XLA":
         if not compiles_steps():
@@ -52,9 +52,6 @@ def compiles_steps() -> bool:
 
 def _interpreted() -> KernelTable:
     """What stands for XLA's kernels where a TensorFlow has none: the interpreter computes what GPUs do."""
-    if not switch.is_wanted():
-        text = "device 'XLA' needs TensorFlow 2.15 or later, or %s=jax; this is %s"
-        raise ConfigError(text % (switch.VARIABLE, tf.__version__))
     kernels = _shipped_gpu_or_own()
     return KernelTable({op: kernels.get(op) or (Kernel(ANY_DEVICE),) for op in op_names.NAMES}, "GPU")
 

@@ -236,9 +236,9 @@ def _engine(values):
         tf.errors.InvalidArgumentError: an engine that is none, or that cannot be had here.
     """
     try:
-        wanted = engine.wanted(values, tf.__version__)
+        wanted = engine.wanted(values)
         if wanted in ENGINES:
-            engine.require(tf.__version__)
+            engine.require()
         return ENGINES.get(wanted)
     except ConfigError as error:
         raise tf.errors.InvalidArgumentError(None, None, str(error)) from error

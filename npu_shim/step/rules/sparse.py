@@ -224,12 +224,13 @@ def _sorted_segments_gradient(kind: str) -> Callable[..., Any]:
         order = jnp.argsort(indices)
         ordered = indices[order]
         starts = jnp.concatenate([jnp.ones(min(size, 1), bool), ordered[1:] != ordered[:-1]])
-        if is_open:  # what is not there comes last
-            starts = starts & (ordered < whole(rows))
+        is_there = ordered < whole(rows)  # what is not comes last, and belongs to no group
+        starts = starts & is_there if is_open else starts
         group = jnp.cumsum(starts, dtype=np.int32) - np.int32(1)
-        sums = jnp.zeros((size, *g.shape[1:]), g.dtype).at[group].add(taken[order])
+        group = jnp.where(is_there, group, np.int32(size)) if is_open else group
+        sums = jnp.zeros((size, *g.shape[1:]), g.dtype).at[group].add(taken[order], mode="drop")
         count = jnp.sum(starts, dtype=np.int32)
-        return Rows(sums, count), Rows(jnp.zeros_like(indices).at[group].set(ordered), count)
+        return Rows(sums, count), Rows(jnp.zeros_like(indices).at[group].set(ordered, mode="drop"), count)
 
     return spread
 
