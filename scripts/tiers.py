@@ -15,7 +15,7 @@ RULES = (
     "differential", "engine_cache", "engine_compiled", "export_graphs", "float16_warnings", "functions_random", "fuzz",
     "gradient_arrays", "guides", "lint", "loop_shapes", "migrate_checkpoint", "migrate_regressions", "mode_goldens",
     "mutants", "plan_page", "planted_precision_faults", "plot", "rank_collectives", "rank_failures", "real_graphs",
-    "shapes", "tensor_lists", "tune", "watching", "xla_constants", "xla_gradient_sinking", "xla_graphs",
+    "shapes", "tensor_lists", "tune", "watching", "xla_constants", "xla_graphs",
     "xla_optionals", "xla_rematerialization",
 )  # fmt: skip
 # what the reference shows for the others too, as a rule: passes of whole steps, schedules, many ranks. There at night
@@ -45,7 +45,7 @@ LEFT_OUT = RULES if AT_NIGHT else (*RULES, *AS_THE_REFERENCE)
 # JAX cannot be installed beside 2.15
 WITH_JAX = _files(
     "attention_cards", "attention_division", "attention_kernels", "attention_substitution", "pjrt", "pjrt_barriers",
-    "pjrt_cache", "pjrt_cost", "private_jax_names", folder="pure",
+    "pjrt_cache", "pjrt_cost", "private_jax_names", "step_platforms", folder="pure",
 )  # fmt: skip
 VERSION = ("tests/tf", *("--ignore=" + path for path in _files(*LEFT_OUT)), *QUICK)
 # what depends on the kind of processor; everything at night

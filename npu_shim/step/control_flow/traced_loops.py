@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from npu_shim.step.containers import rooms, stacks
-from npu_shim.step.control_flow import joining
+from npu_shim.step.control_flow import joining, later_sums
 from npu_shim.step.control_flow.trips import OPEN, Trips
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.values import traced
@@ -74,7 +74,7 @@ def while_loop(
 
     first = (jnp.int32(0), start, {key: traced(run.cells[key]) for key in touched})
     try:
-        last = jax.lax.while_loop(go, step, first)
+        last = later_sums.while_loop(go, step, first, count.most)
         is_over = None if count.most is None or count.is_rounded else jnp.logical_not(goes_on(last))
     finally:
         run.cells = outside

@@ -47,10 +47,19 @@ def _convolved(attrs: Attrs, x: Any, w: Any, groups: int) -> Any:
 
 
 def _in_float32(function: Callable[..., Any], *values: Any) -> Any:
-    """A convolution of low precision with sums in float32: its gradients too are of one dtype inside."""
+    """A convolution of low precision with sums in float32.
+
+    GPUs have such kernels. Those of XLA for CPUs round sums to the dtype: there the operands are made float32.
+    """
     dtype = values[0].dtype
     wide = summed_in(dtype)
-    return function(*(traced(value).astype(wide) for value in values)).astype(dtype)
+    if wide == dtype:
+        return function(*map(traced, values))
+
+    def widened(*given: Any) -> Any:
+        return function(*(value.astype(wide) for value in given)).astype(dtype)
+
+    return lax.platform_dependent(*map(traced, values), cpu=widened, default=function)
 
 
 def convolution(attrs: Attrs, x: Any, w: Any) -> Any:

@@ -1,17 +1,19 @@
-"""Weights' gradients that compiled steps sum after a loop instead of in it: plain TensorFlow's values, and which."""
+"""Weights' gradients that interpreted steps sum after a loop instead of in it: TensorFlow's values, and which."""
 
 import os
+import re
 
 import numpy as np
 import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
-from npu_shim import compile_step
-from npu_shim.rewriter import tf_internals
-from npu_shim.xla import step_function
+from npu_shim.export import functions
 
-pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
+jax = pytest.importorskip("jax", reason="JAX is not installed beside TensorFlow")
+
+from npu_shim.step.control_flow import later_sums  # noqa: E402
+
 STEPS, BATCH, WIDTH = 5, 2, 8
 DRAW = np.random.RandomState(3)
 
@@ -122,20 +124,20 @@ LAYERS = {
     "both ways": (both_ways, 8),
     "attention": (attention, 2),
     "transposed weight": (plain(lambda h, w, x, p: tf.matmul(h, w, transpose_b=True)), 1),
-    "weight on the left": (plain(lambda h, w, x, p: tf.transpose(tf.matmul(w, h, transpose_b=True))), 0),
+    "weight on the left": (plain(lambda h, w, x, p: tf.transpose(tf.matmul(w, h, transpose_b=True))), 1),
     "used twice": (plain(lambda h, w, x, p: tf.matmul(h, w) + tf.matmul(tf.sin(h), w)), 1),
-    "used three times": (plain(lambda h, w, x, p: tf.matmul(tf.matmul(tf.matmul(h, w), w), w, transpose_b=True)), 1),
+    "used three times": (plain(lambda h, w, x, p: tf.matmul(tf.matmul(tf.matmul(h, w), w), w, transpose_b=True)), 0),
     "of inputs": (plain(lambda h, w, x, p: h + tf.matmul(x[:, 1], w)), 1),
     "product and more": (plain(lambda h, w, x, p: tf.matmul(h, w) + tf.reduce_sum(w)), 0),
     "maximum_iterations": (plain(lambda h, w, x, p: tf.matmul(h, w), 99, maximum_iterations=4), 1),
-    "no step": (plain(lambda h, w, x, p: tf.matmul(h, w), 0), 1),
+    "no step": (plain(lambda h, w, x, p: tf.matmul(h, w), 0), 0),
     "ends early": (ends_early, 1),
     "one step at a time": (plain(lambda h, w, x, p: tf.matmul(h, w), parallel_iterations=1), 1),
     "in a branch": (plain(in_a_branch), 0),
     "beside a branch": (plain(beside_a_branch), 1),
     "around another loop": (plain(around_another), 0),
     "behind another loop": (plain(behind_another), 1),
-    "by hand": (summed_by_hand, 0),
+    "by hand": (summed_by_hand, 1),
     "many rows": (plain(lambda h, w, x, p: tf.matmul(tf.tile(h, [8, 1]), w)[:BATCH]), 0),
     "float64": (doubles, 1),
     "float32 into float64": (into_wider, 0),
@@ -159,48 +161,37 @@ def fed(graph):
     return {op.name + ":0": values[op.name.rpartition("/")[2]] for op in ops}
 
 
-def late(step):
-    """Names of the gradients that a step sums after loops."""
-    return [node.name[: -len("/summed/late")] for node in step.graph_def.node if node.name.endswith("/summed/late")]
-
-
-def run(built, feeds):
-    """Fetched values of a StepFunction, compiled."""
-    with tf_internals.eager_mode():
-        step = tf.function(built.function, autograph=False, jit_compile=True)
-        return [value.numpy() for value in step(*[tf.constant(feeds[feed.name]) for feed in built.feeds])]
-
-
-@pytest.fixture(scope="module")
-def all_layers():
-    """[(name, value in a session, compiled value)], and the names of the sums; one program for all layers."""
-    fetches = []
-    with sessions.control_flow(1), tf.Graph().as_default() as graph:
-        for number, (layer, _) in enumerate(LAYERS.values()):
-            with tf.variable_scope("layer%d" % number):
-                fetches += [gradient for gradient in gradients(layer) if gradient is not None]
-        init = tf.global_variables_initializer()
-    feeds = fed(graph)
-    with tf.Session(graph=graph) as session:
-        session.run(init)
-        expected = session.run(fetches, feeds)
-        built = step_function.build(session, fetches, list(feeds))
-    values = zip([fetch.name for fetch in fetches], expected, run(built, feeds))
-    return list(values), late(built)
+def lowered(session, fetches, feeds, **options):
+    """(Fetched values of a step, the program's sums that are made after loops, its text)."""
+    planned, plan = [], later_sums._planned
+    later_sums._planned = lambda *given: planned.append(plan(*given)) or planned[-1]
+    try:
+        step = functions.as_jax(session, fetches, list(feeds), **options)
+        with jax.enable_x64(True):
+            program = jax.jit(step).lower(step.state, feeds)
+            _, fetched = program.compile()(step.state, feeds)
+    finally:
+        later_sums._planned = plan
+    sums = [one for loop in planned for one in loop.sums]
+    return [np.asarray(fetched[name]) for name in fetches if name in fetched], sums, program.as_text()
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_gradients_of_loops_are_the_sessions(name, all_layers):
-    values, sums = all_layers
-    scope = "layer%d/" % list(LAYERS).index(name)
-    compared = [value for value in values if value[0].startswith(scope)]
-    assert compared
-    for tensor, expected, actual in compared:
-        assert actual.dtype == expected.dtype
+def test_gradients_of_loops_are_the_sessions(name):
+    layer, count = LAYERS[name]
+    with sessions.control_flow(1), tf.Graph().as_default() as graph:
+        fetches = [gradient for gradient in gradients(layer) if gradient is not None]
+        tf.global_variables_initializer()
+    feeds = fed(graph)
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        expected = session.run(fetches, feeds)
+        values, sums, _ = lowered(session, [fetch.name for fetch in fetches], feeds)
+    for fetch, one, actual in zip(fetches, expected, values):
+        assert actual.dtype == one.dtype
         # XLA's tanh is a few roundings off TensorFlow's; the steps of a loop multiply them
-        tolerance = 2e-5 * max(1, np.abs(expected).max())
-        np.testing.assert_allclose(actual, expected, 0, tolerance, err_msg=tensor)
-    assert len([name for name in sums if name.startswith(scope)]) == LAYERS[name][1]
+        np.testing.assert_allclose(actual, one, 0, 2e-5 * max(1, np.abs(one).max()), err_msg=fetch.name)
+    assert len(sums) == count
 
 
 MODES = {"float16": "allow_mix_precision", "bfloat16": "allow_mix_precision_bf16"}
@@ -217,12 +208,14 @@ def test_16_bit_factors_are_summed_in_float32(low):
         kernel = tf.identity(w)
         y = loop(lambda t, s: [s + tf.tanh(tf.matmul(rows.read(t), kernel))], [tf.zeros([BATCH, WIDTH])], steps)[0]
         gradient = tf.gradients(tf.reduce_sum(y), w)[0]
-    built = step_function.build(graph, [gradient], ["x:0"], **options)
-    assert late(built)
-    assert "XlaDotV2" in {node.op for node in built.graph_def.node}
+        tf.global_variables_initializer()
     # whole numbers are the same in 16 bits; tanh'(0) is 1, so the gradient is the sum of x over steps and batch
     given = DRAW.randint(-100, 100, [steps, BATCH, WIDTH]).astype(np.float32)
-    (actual,) = run(built, {"x:0": given})
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        (actual,), sums, text = lowered(session, [gradient.name], {"x:0": given}, **options)
+    assert sums
+    assert re.search(r"dot_general.*tensor<24x2x8x%s>" % {"float16": "f16", "bfloat16": "bf16"}[low], text)
     expected = np.tile(given.sum((0, 1))[:, None], WIDTH)
     assert abs(expected).max() > 256  # bfloat16 has no odd numbers from here on
     np.testing.assert_array_equal(actual, expected)
@@ -235,13 +228,13 @@ def test_rows_that_are_not_finite():
         tf.global_variables_initializer()
     with tf.Session(graph=graph) as session:
         session.run("init")
-        built = step_function.build(session, fetches[2:], ["x:0"])
-        assert late(built)
         for value in (np.inf, np.nan):
             given = DRAW.randn(BATCH, STEPS, WIDTH).astype(np.float32)
             given[0, 0, 2] = value
-            (expected,), (actual,) = session.run(fetches[2:], {"x:0": given}), run(built, {"x:0": given})
+            (expected,) = session.run(fetches[2:], {"x:0": given})
+            (actual,), sums, _ = lowered(session, [fetches[2].name], {"x:0": given})
             np.testing.assert_array_equal(np.isfinite(actual), np.isfinite(expected))
+            assert sums
             assert not np.isfinite(actual).all()
 
 
@@ -258,10 +251,13 @@ def test_training_and_a_second_gradient_of_the_loop():
     fetches = [loss, norm, *clipped, train]
     with tf.Session(graph=graph) as session:
         session.run("init")
-        assert len(late(step_function.build(session, fetches, [x]))) == 8
-        step = compile_step(session, fetches, [x])
+        names = [fetch.name for fetch in fetches]
+        step = functions.as_jax(session, names, ["x:0"])
+        compiled, state = jax.jit(step), step.state
+        assert len(lowered(session, names, {"x:0": np.ones([BATCH, STEPS, WIDTH], "f")})[1]) == 8
         for number in range(10):
             given = np.float32(np.sin(np.arange(BATCH * STEPS * WIDTH) + number)).reshape([BATCH, STEPS, WIDTH])
-            for actual, expected in zip(step({x: given})[:-1], session.run(fetches[:-1], {x: given})):
-                np.testing.assert_allclose(actual, expected, 1e-4, 1e-5)
+            state, fetched = compiled(state, {"x:0": given})
+            for name, expected in zip(names[:-1], session.run(fetches[:-1], {x: given})):
+                np.testing.assert_allclose(fetched[name], expected, 1e-4, 1e-5)
             session.run(train, {x: given})
