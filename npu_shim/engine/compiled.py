@@ -143,7 +143,7 @@ class Running:
             if number is not None:
                 return number
             try:
-                described, step = traced.of(self._prepared, shapes, known, self._device)
+                described, step = traced.of(self._prepared, shapes, known, self._device, cache=self._cache)
             except traced.Refused as reason:
                 if self._count > 1 or self._told.issuperset(reason.feeds):
                     lines.once("the step is converted by TensorFlow: %s" % reason.why)

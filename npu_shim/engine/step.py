@@ -107,13 +107,14 @@ class Part:
         """Names of the tensors that the program takes, in its order."""
         return [feed.name for feed in self.prepared.feeds.values()]
 
-    def compiled(self, shapes, constants, device):
+    def compiled(self, shapes, constants, device, cache=""):
         """Returns (Manifest, what the device loads) for feeds of these shapes.
 
         Args:
             shapes: in the order of `feeds`.
             constants: dict of `constants` to np.ndarray.
             device: of the engine.
+            cache: path of the folder for compiled programs, "" for none.
 
         Raises:
             traced.Refused: the interpreter does not take the step, or must know a value.
@@ -122,7 +123,7 @@ class Part:
         known = {constant.name: value for constant, value in constants.items() if constant.name in self.feeds}
         told = {constant.name: constant.told(value) for constant, value in constants.items()
                 if constant.name not in known}  # fmt: skip
-        described, step = traced.of(self.prepared, shapes, known, device, self.meeting, told)
+        described, step = traced.of(self.prepared, shapes, known, device, self.meeting, told, cache)
         results = {tensor.name for tensor in described.results}
         open_ones = [name for name in self.program.passed if counters.ROWS + name in results]
         if open_ones:

@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.export import description
 from npu_shim.pjrt.manifest import Manifest
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.session import lines
 from npu_shim.xla import interpreted
 from npu_shim.xla.interpreted import Interpreted
 
@@ -30,7 +31,7 @@ class Refused(PlanError):
 
 def of(
     prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any, meeting: Any = None,
-    told: Mapping[str, Any] | None = None,
+    told: Mapping[str, Any] | None = None, cache: str = "",
 ) -> tuple[Manifest, Interpreted]:  # fmt: skip
     """Has a device lower a step; returns its Manifest and the step, whose content `device.load` takes.
 
@@ -41,6 +42,7 @@ def of(
         device: of the engine.
         meeting: the ranks that run it together, with `ranks` and `groups` as of `cluster.Meeting`; None for none.
         told: as of `step.lowering.lowered`.
+        cache: path of the folder that keeps lowered steps for later processes, "" for none.
 
     Raises:
         Refused: the interpreter does not take it.
@@ -53,7 +55,9 @@ def of(
     if meeting is not None:
         asked["ranks"] = [len(meeting.ranks), {str(key): list(numbers) for key, numbers in meeting.groups.items()}]
     step = interpreted.of(prepared.on(device.platform), shapes)
-    answer = device.lower(step.content, asked)
+    answer = device.lower(step.content, asked, cache)
+    if answer["trouble"]:
+        lines.once(answer["trouble"])
     if answer["refusal"]:
         why = answer["refusal"].partition("npu_shim: ")[2] or answer["refusal"]
         raise Refused(why, answer["feeds"], answer["asked"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterator, Mapping, NamedTuple
+from typing import Any, Iterator, Mapping
 
 import jax
 import numpy as np
@@ -11,37 +11,11 @@ from jax import export
 
 from npu_shim.rewriter.collector import without_collector
 from npu_shim.step import interpreter
+from npu_shim.step.lowered import Lowered
 from npu_shim.step.refusals import Refusal
 from npu_shim.step.unpacking import dtype_of, unpacked
 
 Described = list[Any]  # [name, dtype's name, shape]
-
-
-class Lowered(NamedTuple):
-    """A step, lowered, or why not.
-
-    Attributes:
-        artifact: a StableHLO portable artifact: a function of the feeds, then the variables, in the order in which they
-            were given; it returns the fetches, then the new values of `updated`.
-        fetches: [name, dtype, shape] of each.
-        updated: names of the variables that it writes to.
-        refusal: why there is no artifact, "" if there is one.
-        feeds: with a refusal: names of the feeds whose values, if they were known, might make it possible.
-        asked: with a refusal: as of `refusals.Refusal`.
-        assumed: of a step of several ranks: what it takes for granted of the others, in words.
-    """
-
-    artifact: bytes
-    fetches: list[Described]
-    updated: list[str]
-    refusal: str = ""
-    feeds: tuple[str, ...] = ()
-    asked: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()
-
-    def answer(self) -> dict[str, Any]:
-        """What JSON takes of it, without the artifact."""
-        return {name: value for name, value in self._asdict().items() if name != "artifact"}
 
 
 @without_collector()

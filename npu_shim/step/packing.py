@@ -138,7 +138,7 @@ class _Writer:
         text = json.dumps(attrs, sort_keys=True)
         number = self._numbers.setdefault(text, len(self.shared))
         if number == len(self.shared):
-            self.shared.append(attrs)
+            self.shared.append(json.loads(text))  # in one order, in all processes
         return number
 
     def _of_op(self, node: Node) -> dict[str, Any]:

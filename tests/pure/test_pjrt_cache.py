@@ -8,6 +8,7 @@ import pytest
 from npu_shim import pjrt
 from npu_shim.pjrt import manifest, program_cache
 from npu_shim.pjrt.manifest import Manifest, Tensor
+from npu_shim.step import lowered
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 
@@ -174,3 +175,26 @@ def test_without_a_folder_nothing_is_kept(step, tmp_path, monkeypatch):
     before = sorted(os.listdir(str(tmp_path)))
     assert not run(step, None)[0]
     assert sorted(os.listdir(str(tmp_path))) == before
+
+
+def test_a_step_that_was_lowered_before_is_not_traced_again(tmp_path, monkeypatch):
+    asked, traced = {"platform": "cpu", "known": {"n:0": [[2]]}}, []
+    step = lowered.Lowered(b"artifact", [["loss:0", "float32", []]], ["w"])
+
+    def trace(content, asked):
+        traced.append(content)
+        return step._replace(refusal="no rule") if content == b"other" else step
+
+    monkeypatch.setattr(lowered, "_lowered", trace)
+    cache = str(tmp_path / "cache")
+    assert [lowered.of(b"graph", asked, cache) for _ in range(2)] == [(step, "")] * 2
+    assert lowered.of(b"graph", {**asked, "known": {"n:0": [[3]]}}, cache) == (step, "")
+    assert traced == [b"graph"] * 2
+    for path in (tmp_path / "cache").iterdir():
+        path.write_bytes(path.read_bytes()[:-1])
+    assert "is compiled again: it is damaged" in lowered.of(b"graph", asked, cache)[1]
+    assert lowered.of(b"graph", asked, cache) == (step, "")
+    assert [lowered.of(b"other", asked, cache)[0].refusal for _ in range(2)] == ["no rule"] * 2  # refusals are not kept
+    assert traced == [b"graph"] * 3 + [b"other"] * 2
+    (tmp_path / "file").write_text("")
+    assert "are not kept in '" in lowered.of(b"graph", asked, str(tmp_path / "file"))[1]

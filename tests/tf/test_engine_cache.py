@@ -84,6 +84,7 @@ def test_a_later_process_loads_what_an_earlier_one_compiled(tmp_path):
     first, loaded, kept = ran("7", "")
     assert loaded == 0
     assert sum(name.endswith(".program") for name in kept) == 2
+    assert sum(name.endswith(".step") for name in kept) == 2  # the same in both processes: none is traced again
     assert ran("8", OTHERS) == (first, 1, kept)  # bit for bit; compile_step says nothing
 
 

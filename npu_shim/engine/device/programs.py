@@ -18,6 +18,7 @@ from npu_shim.pjrt.attention.spec import KERNEL
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.pjrt.program import Program, held_by_all
+from npu_shim.step import lowered
 from npu_shim.step.counters import BOUNDS, ROWS
 
 
@@ -137,21 +138,20 @@ class InProcess:
         told = undivided(manifest, self._placement), shares(manifest, self._placement)
         return Loading(number, program.is_old, program.trouble, composites, *told, exchanges)
 
-    def lower(self, content: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def lower(self, content: bytes, asked: Mapping[str, Any], cache: str = "") -> dict[str, Any]:
         """Lowers a step's graph, which `load` takes then.
 
         Args:
             content: what `step.packing.packed` returns.
             asked: feeds, state, known and products, as of `step.lowering.lowered`.
+            cache: path of a folder that keeps lowered steps for later processes, "" for none.
 
         Returns:
-            `step.lowering.Lowered.answer()`
+            `step.lowered.Lowered.answer()`, and as "trouble" why that folder did not serve, "" if it did.
         """
-        from npu_shim.step import lowering  # costs time, and few ask for it yet
-
-        done = lowering.lowered(content, platform=self.platform, **asked)
+        done, trouble = lowered.of(content, {**asked, "platform": self.platform}, cache)
         self._lowered = {content: done}
-        return done.answer()
+        return {**done.answer(), "trouble": trouble}
 
     def unload(self, number: int) -> None:
         """Frees a program, which is not run again; errors as `settle`."""

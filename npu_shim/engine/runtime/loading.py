@@ -143,7 +143,7 @@ class Programs:
         nodes = len(step.parts[part].prepared.step.node)
         start = time.perf_counter()
         with lines.after(LONG, "engine: still compiling %s, %d ops; large steps take minutes" % (request.text, nodes)):
-            described, content = step.parts[part].compiled(shapes, constants, self.device)
+            described, content = step.parts[part].compiled(shapes, constants, self.device, self._cache)
             loading: Loading = self.device.load(replace(described, iterations=steps), content, self._cache)
         self.most[loading.number] = steps
         self.left[loading.number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}

@@ -82,11 +82,11 @@ class Worker:
         self._then = dict
         return dict(self.settle())
 
-    def lower(self, content: bytes, asked: Mapping[str, Any]) -> Any:
+    def lower(self, content: bytes, asked: Mapping[str, Any], cache: str = "") -> Any:
         """Lowers a step's graph, see `InProcess.lower`."""
         with self._lock:
             self.settle()
-            return self._ask(lambda answer: answer, {"do": "lower", "asked": asked}, content)
+            return self._ask(lambda answer: answer, {"do": "lower", "asked": asked, "cache": cache}, content)
 
     def load(self, manifest: Manifest, hlo: bytes, cache: str = "") -> Loading:
         """Compiles a program, see `InProcess.load`. Raises memory.NoRoom as well: its feeds have no place."""

@@ -117,7 +117,7 @@ class _Served:
         return {"platform": self._device.platform, "where": self._device.where}
 
     def _lower(self, message: Any, data: bytes, blocks: Sequence[Block]) -> Any:
-        return self._device.lower(bytes(data), message["asked"])
+        return self._device.lower(bytes(data), message["asked"], message["cache"])
 
     def _load(self, message: Any, data: bytes, blocks: Sequence[Block]) -> Any:
         exchange = (message["block"], blocks[0]) if blocks else self._exchange
