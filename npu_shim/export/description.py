@@ -98,7 +98,7 @@ def state_roles(shapes: Mapping[str, Any]) -> dict[str, str]:
     return {name: _role(name, shape, shapes) for name, shape in shapes.items()}
 
 
-def _role(name, shape, shapes):
+def _role(name: str, shape: Any, shapes: Mapping[str, Any]) -> str:
     owner = name.rpartition("/")[0]
     while owner:
         if shapes.get(owner) == shape:

@@ -109,4 +109,5 @@ def _packed(step: Lowered) -> bytes:
 def _unpacked(content: bytes) -> Lowered:
     (length,), rest = LENGTH.unpack_from(content), content[LENGTH.size :]
     answer = json.loads(rest[:length].decode())
-    return Lowered(rest[length:], **answer)._replace(**{name: tuple(answer[name]) for name in TUPLES})
+    answer.update((name, tuple(answer[name])) for name in TUPLES)
+    return Lowered(rest[length:], **answer)
