@@ -1,6 +1,6 @@
 """What lowering a step gives, kept in the folder for compiled programs: a later process need not trace it again.
 
-    graph, shapes, known values, platform, releases  ->  hash  ->  FOLDER/HASH.step
+It is found by a hash of its graph, its shapes and known values, the platform and the releases, as FOLDER/HASH.step.
 """
 
 from __future__ import annotations
