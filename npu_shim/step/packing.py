@@ -28,6 +28,9 @@ DRAWING = frozenset([  # draw from a counter of their own
     specs.SEED,
 ])  # fmt: skip
 OWN = frozenset(["_Arg", specs.CALL, specs.SEED, "XlaOptimizationBarrier"])  # no TensorFlow need know them
+COMPLEX = {  # dtype -> (field of a TensorProto with two entries an element, format of an entry)
+    dtypes.NUMBERS["complex64"]: ("scomplex_val", "f"), dtypes.NUMBERS["complex128"]: ("dcomplex_val", "d")
+}  # fmt: skip
 OWN_CONTAINER = ("", "localhost")  # TensorFlow's own, by both of its names
 
 
@@ -164,7 +167,7 @@ class _Writer:
         raise TypeError("an attribute is %r" % (value,))
 
     def _tensor(self, value: Tensor) -> Any:
-        if value.dtype not in STORAGE:
+        if value.dtype not in STORAGE and value.dtype not in COMPLEX:
             return {"text": list(value.dims)}
         content = _content(value)
         start, self._length = self._length, self._length + len(content)
@@ -195,10 +198,20 @@ def _place(value: Value, numbers: Mapping[Node, int]) -> tuple[int, int]:
     return numbers[value.node], value.index
 
 
+def _content_of_complex(value: Tensor) -> bytes:
+    """The same of complex numbers: real and imaginary parts by turns; the last number stands for all that follow."""
+    field, code = COMPLEX[value.dtype]
+    parts = tuple(getattr(value.proto, field)) or (0.0, 0.0)
+    parts += parts[-2:] * (value.size - len(parts) // 2)
+    return struct.pack("<%d%s" % (len(parts), code), *parts)
+
+
 def _content(value: Tensor) -> bytes:
     """The elements of a constant, in row-major order, little-endian."""
     if value.proto is not None and value.proto.tensor_content:
         return bytes(value.proto.tensor_content)
+    if value.dtype in COMPLEX:
+        return _content_of_complex(value)
     _, code = STORAGE[value.dtype]
     numbers = value.numbers() or ()
     if value.dtype in LOW_BITS:

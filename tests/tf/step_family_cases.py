@@ -392,6 +392,9 @@ FAMILIES = {
     "IRFFT2D": _with(lambda d: ([_spectrum(d, 2, 4, 6), known([4, d.one_of(5, 6)])], {})),
     "IRFFT3D": _with(lambda d: ([_spectrum(d, 2, 4, 6), known([2, 4, d.one_of(5, 6)])], {})),
     "FFT": _with(lambda d: ([_floats(d, 2, 6).astype(np.complex64)], {})),
+    "Conj": _with(  # of constants
+        lambda d: ([known(1.5 - 2j, np.complex64)], {}), lambda d: ([known([1j, 2.5], np.complex128)], {})
+    ),
     "RFFT": _with(lambda d: ([_floats(d, 2, 6), known([5])], {})),
     "IRFFT": _with(lambda d: ([_floats(d, 2, 4).astype(np.complex64), known([6])], {})),
     "SparseTensorDenseMatMul": _with(_sparse_product),
