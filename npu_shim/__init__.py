@@ -24,7 +24,7 @@ _HOMES = {
     "PlanError": "npu_shim.rewriter.errors",
     "VerifyError": "npu_shim.rewriter.errors",
     "rewrite": "npu_shim.options.rewriting",
-    "compile_step": "npu_shim.xla.compiled_step",
+    "compile_step": "npu_shim.engine.compiled_step",
     "check_config": "npu_shim.options.checking",
     "amp_level": "npu_shim.options.entrances.amp_config",
     "custom_mixed_precision": "npu_shim.options.entrances.amp_config",
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from npu_shim.checkpoint.saver import casting_initializers as casting_initializers
     from npu_shim.checkpoint.saver import init_from_checkpoint as init_from_checkpoint
     from npu_shim.checkpoint.saver import warm_start as warm_start
+    from npu_shim.engine.compiled_step import compile_step as compile_step
     from npu_shim.options.checking import check_config as check_config
     from npu_shim.options.entrances.amp_config import amp_level as amp_level
     from npu_shim.options.entrances.amp_config import custom_mixed_precision as custom_mixed_precision
@@ -87,7 +88,6 @@ if TYPE_CHECKING:
     from npu_shim.session.interception.patch import unpatch as unpatch
     from npu_shim.session.observers.calibration import Calibration as Calibration
     from npu_shim.session.observers.calibration import calibrate as calibrate
-    from npu_shim.xla.compiled_step import compile_step as compile_step
 else:
 
     def __getattr__(name):

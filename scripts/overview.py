@@ -51,7 +51,7 @@ def boxes() -> Tuple[Box, Box, Box, Box, Box]:
 
 RUNS = {
     "session": ("TensorFlow's kernels", "XLA clusters"),
-    "step": ("compile_step: TensorFlow's XLA", "engine pjrt: today's XLA", "export: no TensorFlow"),
+    "step": ("compile_step and the engine: today's XLA", "export: no TensorFlow"),
 }
 
 

@@ -12,28 +12,23 @@ QUICK = ("-m", "not slow")
 AT_NIGHT = bool(os.environ.get("NPU_SHIM_NIGHTLY"))
 # rules on graphs and files, which are ours whatever TensorFlow is below them: the reference runs them for all
 RULES = (
-    "differential", "engine_cache", "engine_compiled", "export_graphs", "float16_warnings", "functions_random", "fuzz",
-    "gradient_arrays", "guides", "lint", "loop_shapes", "migrate_checkpoint", "migrate_regressions", "mode_goldens",
-    "mutants", "plan_page", "planted_precision_faults", "plot", "rank_collectives", "rank_failures", "real_graphs",
-    "shapes", "tensor_lists", "tune", "watching", "xla_constants", "xla_graphs",
-    "xla_optionals", "xla_rematerialization",
+    "compiled_graphs", "differential", "engine_cache", "export_graphs", "float16_warnings", "functions_random",
+    "fuzz", "gradient_arrays", "guides", "lint", "loop_shapes", "migrate_checkpoint", "migrate_regressions",
+    "mode_goldens", "mutants", "plan_page", "planted_precision_faults", "plot", "rank_collectives", "rank_failures",
+    "real_graphs", "shapes", "tensor_lists", "tune", "watching",
 )  # fmt: skip
 # what the reference shows for the others too, as a rule: passes of whole steps, schedules, many ranks. There at night
 AS_THE_REFERENCE = (
-    "attention_differential", "attention_draws", "automatic_scale_entrances", "automatic_scale_scripts",
-    "bridge_ranks", "calibration", "channels_first", "cli_odd_files", "collective_keys",
-    "cpu_rounding", "engine_devices", "engine_guards", "engine_host_ops", "engine_lengths",
-    "engine_local_variables", "engine_loops", "engine_models", "engine_passes", "engine_programs", "engine_state",
-    "engine_worker", "examples", "float16_constants", "grappler_oracle", "horovod", "horovod_estimator",
-    "idioms", "ir_graphs", "iterations", "learning_rates", "list_sizes", "loop_conditions", "loss_scale_checkpoint",
-    "loss_scale_golden", "loss_scale_in_functions", "loss_scale_regressions", "loss_scale_safety",
-    "loss_scale_training", "loss_scale_windows", "masters_of_scripts", "mode_training", "own_updates",
-    "reference_calls", "reference_reads", "rounding", "saturation", "scopes_around_calls", "step_passes",
-    "step_rewrites", "unscaled_by_hand", "untaken_options", "xla_attention", "xla_conditionals", "xla_cpu_kernels",
-    "xla_dynamic_shapes", "xla_fetches", "xla_if_conversion", "xla_legalize_bodies", "xla_legalize_ctc",
-    "xla_legalize_lstm", "xla_legalize_steps", "xla_legalize_updates", "xla_legalize_values", "xla_loops",
-    "xla_nan", "xla_open_bodies", "xla_random", "xla_references", "xla_resnet", "xla_session", "xla_slow_ops",
-    "xla_sorted_values", "xla_step", "xla_unequal_branches", "xla_windows", "xla_writes",
+    "attention_draws", "attention_finder", "automatic_scale_entrances", "automatic_scale_scripts", "bridge_ranks",
+    "calibration", "channels_first", "cli_odd_files", "collective_keys", "compiled_resnet", "cpu_rounding",
+    "engine_devices", "engine_guards", "engine_host_ops", "engine_lengths", "engine_local_variables", "engine_loops",
+    "engine_models", "engine_passes", "engine_programs", "engine_state", "engine_worker", "examples",
+    "float16_constants", "grappler_oracle", "horovod", "horovod_estimator", "idioms", "ir_graphs", "iterations",
+    "learning_rates", "loop_conditions", "loss_scale_checkpoint", "loss_scale_golden", "loss_scale_in_functions",
+    "loss_scale_regressions", "loss_scale_safety", "loss_scale_training", "loss_scale_windows", "masters_of_scripts",
+    "mode_training", "reference_calls", "reference_reads", "rounding", "saturation", "scopes_around_calls",
+    "step_passes", "step_rewrites", "unscaled_by_hand", "untaken_options", "xla_conditionals", "xla_nan",
+    "xla_session", "xla_slow_ops",
 )  # fmt: skip
 
 

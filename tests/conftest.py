@@ -16,10 +16,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # as the command does, which
 os.environ.setdefault("NPU_SHIM_VERIFY", "each")  # a pass that breaks a graph is named, also where a later one fixes it
 # files that take half a minute or more: several processes begin with them, so that none runs one while the others wait
 LONG = (
-    "automatic_scale", "bridge_ranks", "differential", "engine", "engine_cache", "engine_compiled", "examples",
-    "export", "fuzz", "guides", "horovod", "idioms", "loss_scale_optimizer", "rank_collectives", "rank_failures",
-    "real_graphs", "saver", "tune", "untaken_options", "xla_attention", "xla_graphs", "xla_rematerialization",
-    "xla_unequal_branches",
+    "automatic_scale", "bridge_ranks", "compiled_graphs",
+    "differential", "engine", "engine_cache", "examples", "export", "fuzz", "guides", "horovod", "idioms",
+    "loss_scale_optimizer", "rank_collectives", "rank_failures", "real_graphs", "saver", "tune", "untaken_options",
 )  # fmt: skip
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as where a shell has started the tests with "&"
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -71,10 +71,15 @@ def ranks_meet_inside() -> bool:
 
 def require() -> None:
     """Raises ConfigError where PJRT cannot run steps."""
+    require_jax("engine 'pjrt'")
+
+
+def require_jax(what: str) -> None:
+    """Raises ConfigError where JAX is neither here nor in a named interpreter; `what` is who needs it."""
     if not has_jax() and interpreter() is None:
         raise ConfigError(
-            "engine 'pjrt' needs JAX: beside TensorFlow (%s), or elsewhere: npu-shim engine install, or %s=PYTHON of "
-            "an environment with it" % (extras.pip_install("cpu-tf221,pjrt"), JAX)
+            "%s needs JAX: beside TensorFlow (%s), or elsewhere: npu-shim engine install, or %s=PYTHON of an "
+            "environment with it" % (what, extras.pip_install("cpu-tf221,pjrt"), JAX)
         )
 
 

@@ -70,15 +70,6 @@ def require_sized_branches(module: Any) -> None:
             raise PlanError(text % (_name(instruction), IN_SESSION))
 
 
-def require_no_reversal(module: Any) -> None:
-    """Raises PlanError for tf.reverse along an axis of open size: TensorFlow 2.15.1's XLA ends the process."""
-    for instruction in _instructions(module):
-        sizes = list(_sizes(instruction.shape))
-        if instruction.opcode == "reverse" and any(sizes[axis][0] for axis in instruction.dimensions):
-            text = "node '%s' reverses rows whose number depends on the data, which this XLA does not compile; %s"
-            raise PlanError(text % (_name(instruction), IN_SESSION))
-
-
 def _instructions(module: Any) -> Iterator[Any]:
     """The instructions of a module, those of the step before those of its loops and branches."""
     return (instruction for computation in reversed(module.computations) for instruction in computation.instructions)

@@ -61,8 +61,15 @@ class StateVariable:
     @property
     def value(self) -> Any:
         """Its value, np.ndarray."""
+        if self.initial:
+            value = self.initial[0]
+            return np.zeros(self.static, self.dtype.as_numpy_dtype) if value is None else value
         with tf_internals.eager_mode():
             return self.variable.numpy()
+
+    def assign(self, value: Any) -> None:
+        """Gives it another value, np.ndarray of its dtype and of a shape that fits `static`."""
+        self.initial[:] = [value]
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -184,7 +184,7 @@ def _make_latest(folder, prefix):
 def load(
     prefix: str | os.PathLike, variables: Mapping[str, Any], keys: Mapping[str, tuple[str, str]]
 ) -> dict[str, Any]:
-    """Returns variable name -> tensor for a dict of tf.Variables; the state of random ops may be missing.
+    """Returns variable name -> np.ndarray for a dict of StateVariables; the state of random ops may be missing.
 
     Raises:
         ConfigError: no checkpoint, or variables that it does not have in this shape and dtype; all are named.
@@ -196,8 +196,8 @@ def load(
         raise ConfigError("'%s' is not a TensorFlow checkpoint: %s" % (prefix, reason)) from reason
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     names = sorted(name for name in variables if not is_of_random_ops(name) or name in shapes)
-    problems = [_problem(variables[name], keys[name], shapes, dtypes) for name in names]
-    _raise_any(prefix, problems)
+    declared = {name: _Declared(variables[name].dtype, variables[name].static) for name in names}
+    _raise_any(prefix, [_problem(declared[name], keys[name], shapes, dtypes) for name in names])
     if not names:
         return {}
     if tf.io.gfile.isdir(prefix):
@@ -208,7 +208,7 @@ def load(
         shape_and_slices=[keys[name][1] for name in names],
         dtypes=[variables[name].dtype for name in names],
     )
-    return dict(zip(names, tensors))
+    return {name: tensor.numpy() for name, tensor in zip(names, tensors)}
 
 
 def _raise_any(prefix, problems):

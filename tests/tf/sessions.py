@@ -15,6 +15,8 @@ NEEDS_ENGINE = [
     pytest.mark.skipif(not (engine.has_jax() or engine.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
 ]
+# steps that are compiled in this process, where that is cheap; at night in a worker too
+COMPILED = [*NEEDS_ENGINE, *(() if engine.has_jax() else (pytest.mark.nightly,))]
 
 
 def unless_in_worker(test):

@@ -8,19 +8,19 @@ import itertools
 import random
 from dataclasses import replace
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter import tf_internals
+from npu_shim.engine.step_programs import StepPrograms
+from npu_shim.step import switch
 from npu_shim.xla import step_function
 from npu_shim.xla.sources import Source
 
-pytestmark = [
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15.5 compiles no steps"),
-    pytest.mark.usefixtures("control_flow_of_version_1"),
-]
+pytestmark = [*sessions.COMPILED, pytest.mark.usefixtures("control_flow_of_version_1")]
 BATCH, HEADS, LENGTH, SIZE = 2, 2, 8, 4
 WHOLE = (BATCH, HEADS, LENGTH, SIZE)
 INFINITY = float("inf")
@@ -225,14 +225,15 @@ def fed():
     return [mask, whole]
 
 
-def taken(step):
-    """The step with its attention as calls, on this CPU."""
-    return replace(step, manner=replace(step.manner, has_kernels=True)).for_shapes()
+def computed(step, with_calls):
+    """(What a Prepared gives on this CPU, its Attention), with its attention as calls or as it is."""
 
+    def on(prepared, platform):
+        return replace(prepared, manner=replace(prepared.manner, has_kernels=with_calls))
 
-def computed(step, feeds):
-    with tf_internals.eager_mode():
-        return [result.numpy() for result in tf.function(step.function, autograph=False)(*map(tf.constant, feeds))]
+    with mock.patch.object(step_function.Prepared, "on", on):
+        programs = StepPrograms(step, 1, None)
+        return programs.run(fed()), programs.attention
 
 
 def difference(actual, expected, near):
@@ -258,12 +259,13 @@ def lines_of(cases, dtype):
                 attentions[name] = case.build(masks, drawn)
         session.run(tf.global_variables_initializer())
         fetches = [tensor for _, tensors in attentions.values() for tensor in tensors]
-        step = step_function.prepare(Source.of(session), fetches, masks, **options)
-        calls = taken(step)
-    is_call = {kernel.name.split("/")[0] for kernel in calls.attention.taken}
-    lines = ["%s is %s" % (case, "taken" if name in is_call else dict(calls.attention.misses).get(name + "/softmax"))
+        with switch.turned_on():
+            step = step_function.prepare(Source.of(session), fetches, masks, **options)
+    (results, attention), (expected_ones, _) = (computed(step, with_calls) for with_calls in (True, False))
+    is_call = {kernel.name.split("/")[0] for kernel in attention.taken}
+    lines = ["%s is %s" % (case, "taken" if name in is_call else dict(attention.misses).get(name + "/softmax"))
              for name, case in names.items() if (name in is_call) != case.is_taken(dtype)]  # fmt: skip
-    results = zip(computed(calls, fed()), computed(step.for_shapes(), fed()))
+    results = zip(results, expected_ones)
     for name, (kinds, _) in attentions.items():
         for kind, (actual, expected) in zip(kinds, results):
             assert names[name] in UNBOUNDED or not np.isnan(expected).any(), names[name]

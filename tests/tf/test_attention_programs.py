@@ -9,17 +9,14 @@ import tensorflow.compat.v1 as tf
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 
-import test_xla_attention as cases  # noqa: E402
+import test_attention_finder as cases  # noqa: E402
 
 from npu_shim.engine.device.programs import InProcess  # noqa: E402
-from npu_shim.export import programs, traced  # noqa: E402
-from npu_shim.pjrt import jax_compat  # noqa: E402
+from npu_shim.export import traced  # noqa: E402
 from npu_shim.pjrt.attention import substitution  # noqa: E402
 from npu_shim.pjrt.placement import Placement  # noqa: E402
 from npu_shim.pjrt.program import Program  # noqa: E402
-from npu_shim.rewriter import tf_internals  # noqa: E402
 from npu_shim.step import counters  # noqa: E402
-from npu_shim.xla import step_function  # noqa: E402
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15.5 compiles no steps"),
@@ -28,30 +25,29 @@ pytestmark = [
 
 
 def program_of(step):
-    """A step as a program on the CPU, with the variables' values: a StepFunction, or a Prepared that JAX interprets."""
-    if isinstance(step, step_function.Prepared):
-        described, artifact = interpreted_by_jax(step)
-    else:
-        described, hlo = programs.of(step, float32_products="highest")
-        artifact = jax_compat.stablehlo(hlo)
+    """A Prepared as a program on the CPU, with the variables' values."""
+    described, artifact = interpreted_by_jax(step)
     program = Program(jax, described, artifact, Placement((jax.devices("cpu")[0],)))
-    with tf_internals.eager_mode():
-        values = {place.name: place.variable.numpy() for place in step.state}
-        program.restore({place.name: values[place.name] for place in described.state})
+    program.restore({place.name: place.value for place in step.state})
     return program
 
 
 def interpreted_by_jax(prepared):
     """(Manifest, artifact) of a step for a GPU, lowered for this CPU."""
     device = InProcess()
+    described, step = lowered_by(device, prepared)
+    return described, device._lowered[step.content].artifact
+
+
+def lowered_by(device, prepared):
+    """(Manifest, Interpreted) of a step for a GPU, which this device has lowered."""
     there = types.SimpleNamespace(platform="gpu", lower=device.lower)
     shapes = [tuple(feed.shape.as_list()) for feed in prepared.feeds.values()]
     tf.config.experimental.enable_tensor_float_32_execution(False)
     try:
-        described, step = traced.of(prepared, shapes, {}, there)
+        return traced.of(prepared, shapes, {}, there)
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(True)
-    return described, device._lowered[step.content].artifact
 
 
 @pytest.fixture
@@ -78,23 +74,15 @@ def spread_probabilities(monkeypatch):
     monkeypatch.setattr(cases, "SPREAD", 0.1)
 
 
-def converted(way, options, rate):
-    return cases.with_calls(cases.prepared(way, options, rate))
-
-
 @pytest.mark.usefixtures("spread_probabilities")
-@pytest.mark.parametrize(("way", "options", "rate", "form"), [
-    (cases.transformer, cases.FLOAT32, 0.3, converted),
-    (cases.relative, cases.BFLOAT16, 0.1, cases.prepared),  # the gradient of a trained bias too
-    pytest.param(cases.transformer, cases.FLOAT32, 0.3, cases.prepared, marks=pytest.mark.nightly),
-    pytest.param(cases.relative, cases.FLOAT32, 0.3, converted, marks=pytest.mark.nightly),
-    pytest.param(cases.relative, cases.BFLOAT16, 0.1, converted, marks=pytest.mark.nightly),
-    pytest.param(cases.bert, cases.BFLOAT16, 0.1, converted, marks=pytest.mark.nightly),
-    pytest.param(cases.bert, cases.BFLOAT16, 0.1, cases.prepared, marks=pytest.mark.nightly),
+@pytest.mark.parametrize(("way", "options", "rate"), [
+    (cases.relative, cases.BFLOAT16, 0.1),  # the gradient of a trained bias too
+    pytest.param(cases.transformer, cases.FLOAT32, 0.3, marks=pytest.mark.nightly),
+    pytest.param(cases.bert, cases.BFLOAT16, 0.1, marks=pytest.mark.nightly),
 ])  # fmt: skip
-def test_losses_of_kernels_are_those_of_the_composite(way, options, rate, form, request):
+def test_losses_of_kernels_are_those_of_the_composite(way, options, rate, request):
     """Over 20 steps, within the epsilon of what products are rounded to."""
-    step = form(way, options, rate)
+    step = cases.prepared(way, options, rate)
     expected = losses(program_of(step))
     request.getfixturevalue("interpreted")
     program = program_of(step)
@@ -111,7 +99,7 @@ def test_a_step_changes_weights_as_the_composite_does(request):
     request.getfixturevalue("monkeypatch").setattr(
         tf.train, "AdamOptimizer", lambda rate: tf.train.GradientDescentOptimizer(2 * rate)
     )
-    step = cases.with_calls(cases.prepared(cases.bert, cases.BFLOAT16, 0.1))
+    step = cases.prepared(cases.bert, cases.BFLOAT16, 0.1)
     composite = program_of(step)
     composite.compile()
     request.getfixturevalue("interpreted")
@@ -135,7 +123,7 @@ BY_DAY = (cases.by_hand, cases.chosen)
     "way", [way if way in BY_DAY else pytest.param(way, marks=pytest.mark.nightly) for way in cases.WAYS]
 )
 def test_calls_that_jax_interprets_compute_what_the_graph_does(way):
-    """Each way to write it is taken, as where TensorFlow converts the step, and trains as its nodes do."""
+    """Each way to write it is taken, and trains as its nodes do."""
     prepared = cases.prepared(way, cases.FLOAT32)
     program = program_of(prepared)
     assert program.manifest.plan["attention"] == cases.with_calls(prepared).attention.counts()
@@ -164,7 +152,7 @@ def test_dropout_that_jax_interprets_has_the_counter_of_its_random_op():
 
 @pytest.mark.nightly
 def test_a_restored_step_goes_on_with_the_same_bits(interpreted, tmp_path):
-    step = cases.with_calls(cases.prepared(cases.bert, cases.BFLOAT16, 0.1))
+    step = cases.prepared(cases.bert, cases.BFLOAT16, 0.1)
     through = losses(program_of(step), 6)
     first = program_of(step)
     begin = losses(first, 3)
@@ -175,7 +163,7 @@ def test_a_restored_step_goes_on_with_the_same_bits(interpreted, tmp_path):
 
 
 def test_a_device_says_what_stays_as_the_graph_has_it():
-    described, hlo = programs.of(cases.with_calls(cases.prepared(cases.bert, cases.BFLOAT16)))
-    loading = InProcess().load(described, hlo)
+    prepared, device = cases.prepared(cases.bert, cases.BFLOAT16), InProcess()
+    described, step = lowered_by(device, prepared)
     why = "attention stays as the graph has it on this device: kernels are for GPUs, this is 'cpu'"
-    assert loading.lines() == [why]
+    assert device.load(described, step.content).lines() == [why]

@@ -65,6 +65,7 @@ def test_in_a_session_with_clusters():
     check(functools.partial(differential.with_optimizer, npu_shim_xla="on"), COUNT)
 
 
+@HAS_ENGINE
 def test_as_a_compiled_step():
     check(differential.compiled, COUNT)
 

@@ -5,7 +5,7 @@ import pytest
 import reference_material
 import sessions
 import tensorflow.compat.v1 as tf
-import test_xla_resnet as resnet
+import test_compiled_resnet as resnet
 
 from npu_shim import loss_scale
 from npu_shim.engine import sessions as engine

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from test_compiled_graphs import Real
+from test_compiled_resnet import NIGHTLY, slim, thin
 from test_export import MIX, interpreter_with_jax, shapes, under_jax
-from test_xla_graphs import Real
-from test_xla_resnet import NIGHTLY, slim, thin
 
 import npu_shim
 from npu_shim.export import export
@@ -57,5 +57,5 @@ def test_resnets_first_steps_under_jax_are_those_here(tmp_path):
         expected = losses(lambda _: session.run(fetches, fed), fed, 2)
     (actual,) = under_jax(jax, [folder], tmp_path / "site", 2)
     assert np.isclose(actual[0], expected[0], rtol=1000 * 2**-23)
-    # the second step starts from an update that is some percent away, see test_xla_resnet
+    # the second step starts from an update that is some percent away, see test_compiled_resnet
     assert abs(actual[1] - expected[1]) < 0.05 * abs(expected[0] - expected[1])

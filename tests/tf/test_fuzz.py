@@ -29,7 +29,7 @@ COUNTS = {
 
 @pytest.mark.parametrize("entrance", COUNTS)
 def test_programs_give_what_plain_tensorflow_gives(entrance, monkeypatch):
-    if entrance == "engine" and not HAS_ENGINE:
+    if entrance in ("engine", "compiled") and not HAS_ENGINE:
         pytest.skip("no JAX, and NPU_SHIM_JAX names none")
     if entrance == "exported" and not os.environ.get("NPU_SHIM_JAX"):
         pytest.skip("no interpreter with JAX: NPU_SHIM_JAX names none")
@@ -53,7 +53,7 @@ def test_ranks_leave_no_variable_to_those_of_the_next_program(container):
 @pytest.mark.parametrize("fault", planted.FAULTS)
 def test_a_planted_fault_is_found(fault):  # in a process of its own: some stop TensorFlow's threads for ever
     entrance = planted.FAULTS[fault].entrance
-    if entrance == "engine" and not HAS_ENGINE:
+    if entrance in ("engine", "compiled") and not HAS_ENGINE:
         pytest.skip("no JAX, and NPU_SHIM_JAX names none")
     command = [sys.executable, "scripts/fuzz.py", entrance, "0", "--count", "300", "--fault", fault]
     done = subprocess.run(command, cwd=str(ROOT), stdout=subprocess.PIPE, text=True, check=False)

@@ -160,7 +160,7 @@ def test_loops_train_for_300_steps_like_float32(real):
     assert abs(mixed[-20:].mean() - full[-20:].mean()) < max(0.05 * full[-20:].mean(), 2 * noise)
 
 
-@pytest.mark.nightly  # test_xla_resnet.py has narrower ones
+@pytest.mark.nightly  # test_compiled_resnet.py has narrower ones
 @pytest.mark.usefixtures("patched")
 @pytest.mark.parametrize("real", ["resnet50_train"], indirect=True)
 def test_resnet_trains_through_a_session_with_xla(real):

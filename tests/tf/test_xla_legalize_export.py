@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+import test_compiled_ctc as ctc
+import test_compiled_sparse as networks
+import test_compiled_sparse_updates as updates
 import test_export
-import test_xla_legalize_ctc as ctc
-import test_xla_legalize_steps as networks
-import test_xla_legalize_updates as updates
 
 from npu_shim.export import export
 

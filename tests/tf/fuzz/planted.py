@@ -8,7 +8,7 @@ No program shows what changes neither a result nor the state of a session. Tests
     collective keys that collide                   tests/tf/test_collective_keys.py
     libraries of other owners                      tests/tf/test_native_build.py
     a warning for each slow run                    tests/tf/test_collective_keys.py
-    programs that nothing evicts                   tests/tf/test_engine_compiled.py
+    programs that nothing evicts                   tests/tf/test_compiled_devices.py
     what a worker has of this environment          tests/pure/test_child_interpreters.py
     private names of a later JAX                   tests/pure/test_private_jax_names.py
 """

@@ -42,8 +42,10 @@ def main(descriptor: int, by_main_thread: bool, devices: int | str, job: Sequenc
         control.send(_answer(_about, devices, job))
         while True:
             message, _, (connection,) = control.receive()
-            served = _Served(Channel(socket.socket(fileno=connection)), message)
-            threading.Thread(target=served.serve, daemon=True).start()
+            # nothing but its thread holds it: what it has on the device is free when the connection is closed
+            threading.Thread(
+                target=_Served(Channel(socket.socket(fileno=connection)), message).serve, daemon=True
+            ).start()
     except Closed:
         os._exit(0)  # at once, whatever the threads do
 

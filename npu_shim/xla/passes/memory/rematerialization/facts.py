@@ -6,6 +6,7 @@ and edges to its next iteration do not count.
 
 from __future__ import annotations
 
+import collections
 import functools
 import operator
 from operator import attrgetter
@@ -56,15 +57,20 @@ def read(module: Module, mode: str, sizes: Sizes) -> Step:
 
 
 def _entered(graph: Graph) -> dict[Op, list[Op]]:
-    """Exit of an outermost loop -> the Enters of that loop."""
+    """Exit of an outermost loop -> the Enters of that loop that wait for no Exit, as a gradient's counter may."""
     if not any(node.op in EXITS for node in graph.nodes.values()):
         return {}
-    frame_of = frames(graph)
-    enters: dict[Any, list[Op]] = {}
-    for node, frame in frame_of.items():
-        if node.op in ENTERS and len(frame) == 1:
-            enters.setdefault(frame, []).append(node)
-    return {node: enters.get(frame, []) for node, frame in frame_of.items() if node.op in EXITS and len(frame) == 1}
+    enters: dict[Any, list[Op]] = collections.defaultdict(list)
+    exits: dict[Any, list[Op]] = collections.defaultdict(list)
+    for node, frame in frames(graph).items():
+        if node.op in ENTERS | EXITS and len(frame) == 1:
+            (enters if node.op in ENTERS else exits)[frame].append(node)
+    entered: dict[Op, list[Op]] = {}
+    for frame, left in exits.items():
+        behind = set(order.descendants(left))
+        first = [node for node in enters[frame] if node not in behind]
+        entered.update(dict.fromkeys(left, first))
+    return entered
 
 
 def _kinds(module: Module) -> dict[Op, str]:

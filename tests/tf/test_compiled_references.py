@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
+from compiled_steps import assert_as_in_a_session
 
 import npu_shim
 
-pytestmark = [
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
-    pytest.mark.usefixtures("control_flow_of_version_1"),
-]
+pytestmark = [*sessions.COMPILED, pytest.mark.usefixtures("control_flow_of_version_1")]
 STEPS = 3
 
 
@@ -53,7 +52,7 @@ def assigned_value_used(x, p):
 
 def names_that_are_taken(x, p):  # the read of an assignment's result is called u/value
     u = tf.assign_add(variable(), x, name="u")
-    with tf.name_scope("u/"):
+    with tf.name_scope(u.op.name + "/"):
         taken = tf.identity(x, name="value")
     return [x * u + taken]
 
@@ -74,7 +73,7 @@ def memory_after_a_write(x, p):  # what waits sees the new value through an old 
 
 def averages_after_the_optimizer(x, p):
     v, average = variable(), tf.train.ExponentialMovingAverage(0.5)
-    trained = tf.train.GradientDescentOptimizer(0.125).minimize(tf.reduce_sum(v * v * x))
+    trained = tf.train.GradientDescentOptimizer(0.125).minimize(tf.reduce_sum(v * v * x), var_list=[v])
     averaged = after(trained, lambda: average.apply([v]))
     return [after(averaged, lambda: tf.identity(average.average(v)))]
 
@@ -121,32 +120,17 @@ STEPS_OF = [
 ]  # fmt: skip
 
 
-def both(build):
-    """(results and variables of a session, of the compiled step), after STEPS steps each."""
+@pytest.mark.parametrize("builds", [STEPS_OF, list(map(slots, OPTIMIZERS.values()))], ids=["writes", "optimizers"])
+def test_a_compiled_step_on_reference_variables_is_the_sessions(builds):
     with tf.Graph().as_default() as graph:
         x, p = tf.placeholder(tf.float32, [3], "x"), tf.placeholder(tf.bool, [], "p")
-        fetches = build(x, p)
-        names = {variable.op.name: variable for variable in tf.global_variables() + tf.local_variables()}
-        fed = [{x: np.arange(3.0) + number, p: number % 2 == 0} for number in range(STEPS)]
-        start = [tf.global_variables_initializer(), tf.local_variables_initializer()]
-    with tf.Session(graph=graph) as session:
-        session.run(start)
-        step = npu_shim.compile_step(session, fetches, [x, p])
-        compiled = [step(feed) for feed in fed]
-        plain = [session.run(fetches, feed) for feed in fed]
-        values = session.run(names)
-    state = step.state()
-    return (plain, {name: values[name] for name in state}), (compiled, state)
-
-
-@pytest.mark.parametrize("build", STEPS_OF + [pytest.param(slots(m), id=n) for n, m in OPTIMIZERS.items()])
-def test_a_compiled_step_on_reference_variables_is_the_sessions(build):
-    (plain, values), (compiled, state) = both(build)
-    for expected, actual in zip(plain, compiled):
-        for one, other in zip(expected, actual):
-            np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
-    for name in values:
-        np.testing.assert_allclose(state[name], values[name], rtol=1e-5, atol=1e-6, err_msg=name)
+        fetches = []
+        for number, build in enumerate(builds):
+            with tf.variable_scope("step%d" % number):
+                fetches += build(x, p)
+        init = [tf.global_variables_initializer(), tf.local_variables_initializer()]
+    fed = [{x: np.arange(3.0) + number, p: number % 2 == 0} for number in range(STEPS)]
+    assert_as_in_a_session(graph, fetches, fed, init)
 
 
 def test_a_write_to_one_of_two_variables_is_refused_with_the_way_out():

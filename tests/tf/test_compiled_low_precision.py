@@ -1,6 +1,4 @@
-"""Programs for CPUs compute low precision with float32's kernels, as sessions do, and give the session's values."""
-
-import re
+"""Compiled steps on CPUs in low precision give the session's values."""
 
 import numpy as np
 import pytest
@@ -8,11 +6,9 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.xla import step_function
 
-pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
-LOW = {"allow_mix_precision": ("f16", 2.0**-10), "allow_mix_precision_bf16": ("bf16", 2.0**-7)}
-OPS = "convolution|dot|reduce-window|select-and-scatter"
+pytestmark = sessions.COMPILED
+LOW = {"allow_mix_precision": 2.0**-10, "allow_mix_precision_bf16": 2.0**-7}
 
 
 @pytest.fixture(autouse=True)
@@ -40,30 +36,14 @@ def network(in_branch=False):
     return graph, fetches
 
 
-@pytest.mark.parametrize("mode", LOW)
-@pytest.mark.parametrize("in_branch", [False, True])
-def test_products_and_windows_are_float32_and_values_the_sessions(mode, in_branch):
-    low, epsilon = LOW[mode]
+@pytest.mark.parametrize(("mode", "in_branch"), [("allow_mix_precision", False), ("allow_mix_precision_bf16", True)])
+def test_values_are_those_of_the_session(mode, in_branch):
     graph, fetches = network(in_branch)
     x = np.random.RandomState(2).normal(size=[4, 8, 8, 3]).astype("f")
     with tf.Session(graph=graph, config=sessions.config(precision_mode=mode)) as session:
         session.run("init")
         expected = session.run(fetches, {"x:0": x})
         step = npu_shim.compile_step(session, fetches, ["x"], device="CPU")
-        assert step.plan.decisions()
+        assert sum(decision.becomes != decision.was for decision in step.plan.decisions()) > 5
         for value, wanted in zip(step({"x": x}), expected):
-            np.testing.assert_allclose(value, wanted, rtol=0, atol=4 * epsilon * np.abs(wanted).max())
-        hlo = step_function.build(session, fetches, ["x"], device="CPU").hlo()
-        assert re.search(r"= f32\S* (%s)\(" % OPS, hlo)
-        assert not re.search(r"= %s\S* (%s)\(" % (low, OPS), hlo)
-        assert re.search(r"= %s\S* convert\(" % low, hlo)
-
-
-def test_a_program_for_a_gpu_keeps_its_low_products():
-    graph, fetches = network()
-    given = {"x": [4, 8, 8, 3]}
-    plain = step_function.build(graph, fetches, given, precision_mode="allow_mix_precision")
-    gpu = step_function.build(graph, fetches, given, device="GPU", precision_mode="allow_mix_precision")
-    assert gpu.graph_def == plain.graph_def
-    for op in ("convolution", "dot"):
-        assert re.search(r"= f16\S* %s\(" % op, gpu.hlo())
+            np.testing.assert_allclose(value, wanted, rtol=0, atol=4 * LOW[mode] * np.abs(wanted).max())

@@ -1,16 +1,15 @@
-"""Compiled training steps of embeddings and graphs: ops that XLA lacks, in the steps that have them."""
+"""Compiled training steps of embeddings and of graphs, beside a session."""
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
+from compiled_steps import assert_as_in_a_session
 
 import npu_shim
 from npu_shim.loss_scale import FixedLossScaleManager, LossScaleOptimizer
 
-pytestmark = [
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
-    pytest.mark.usefixtures("control_flow_of_version_1"),
-]
+pytestmark = [*sessions.COMPILED, pytest.mark.usefixtures("control_flow_of_version_1")]
 ROWS, COLUMNS, IDS = 20, 4, 12
 EPS = 2.0**-23
 
@@ -21,22 +20,11 @@ def table(name, use_resource, columns=COLUMNS):
 
 
 def steps(graph, fetches, feeds, count=3):
-    """(values of the fetches, variables, graph of the compiled step) of compiled steps and of a session's."""
+    """Holds compiled steps against a session's."""
     local = graph.get_collection(tf.GraphKeys.LOCAL_VARIABLES)
-    with tf.Session(graph=graph) as session:
-        session.run(["init", *(variable.initializer for variable in local)])
-        step = npu_shim.compile_step(session, fetches, list(feeds[0]))
-        actual = [step(feeds[k % len(feeds)]) for k in range(count)]
-        expected = [session.run(fetches, feeds[k % len(feeds)]) for k in range(count)]
-        state = session.run({v.op.name: v for v in [*graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES), *local]})
-    for ours, theirs in zip(actual, expected):
-        for value, wanted in zip(ours, theirs):
-            if wanted is not None:
-                np.testing.assert_allclose(value, wanted, rtol=64 * EPS, atol=64 * EPS)
-    for name, value in step.state().items():
-        np.testing.assert_allclose(value, state[name], rtol=256 * EPS, atol=256 * EPS, err_msg=name)
-    shapes = [np.shape(value) for value in feeds[0].values()]
-    return [node.op for node in step._prepared.for_shapes(shapes).graph_def.node]
+    init = ["init", *(variable.initializer for variable in local)]
+    batches = [feeds[number % len(feeds)] for number in range(count)]
+    assert_as_in_a_session(graph, fetches, batches, init, 256 * EPS, 256 * EPS)
 
 
 def batches(*names):
@@ -51,61 +39,53 @@ OPTIMIZERS = {
 }
 
 
-def sums_by_row(optimizer, use_resource):
-    """(graph, loss, train, gradient of the table, which has a row for each different index: SparseSegment*GradV2)."""
-    graph = tf.Graph()
-    with graph.as_default():
-        ids = tf.placeholder(tf.int32, [IDS], "ids")
-        e, segments = table("e", use_resource), np.arange(IDS, dtype=np.int32) // 3
-        given = {"data": tf.convert_to_tensor(e), "indices": ids, "segment_ids": segments, "num_segments": 4}
-        sums = [getattr(tf.raw_ops, "SparseSegment%sWithNumSegments" % kind) for kind in ("Sum", "Mean", "SqrtN")]
-        loss = tf.reduce_sum(tf.square(tf.concat([op(sparse_gradient=True, **given) for op in sums], 1) - 1.0))
-        (gradient,) = tf.gradients(loss, e)
-        train = optimizer().apply_gradients([(gradient, e)])
-        tf.global_variables_initializer()
-    return graph, loss, train, gradient
+def sums_by_row(name, ids, optimizer, use_resource=True):
+    """(loss, train, gradient of the table, which has a row for each different index: SparseSegment*GradV2)."""
+    e, segments = table(name, use_resource), np.arange(IDS, dtype=np.int32) // 3
+    given = {"data": tf.convert_to_tensor(e), "indices": ids, "segment_ids": segments, "num_segments": 4}
+    sums = [getattr(tf.raw_ops, "SparseSegment%sWithNumSegments" % kind) for kind in ("Sum", "Mean", "SqrtN")]
+    loss = tf.reduce_sum(tf.square(tf.concat([op(sparse_gradient=True, **given) for op in sums], 1) - 1.0))
+    (gradient,) = tf.gradients(loss, e)
+    return loss, optimizer.apply_gradients([(gradient, e)]), gradient
 
 
-@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
-@pytest.mark.parametrize("optimizer", ["adagrad", "adam", "descent", "scaled"])
-def test_gradients_with_a_row_for_each_index(optimizer, use_resource):
-    """ "scaled" asks whether they are finite."""
+def test_gradients_with_a_row_for_each_index():
+    """ "scaled" asks whether they are finite; what can tell rows of one index apart is fetched."""
     descent = lambda: tf.train.GradientDescentOptimizer(0.01)  # noqa: E731
     scaled = lambda: LossScaleOptimizer(descent(), FixedLossScaleManager(8.0))  # noqa: E731
-    make = {**OPTIMIZERS, "descent": descent, "scaled": scaled}[optimizer]
-    graph, loss, train, gradient = sums_by_row(make, use_resource)
-    assert isinstance(gradient, tf.IndexedSlices)
-    feeds = [{"ids:0": np.random.RandomState(seed).randint(0, 9, IDS)} for seed in range(2)]
-    assert not {op for op in steps(graph, [loss, train], feeds) if "GradV2" in op}
-
-
-@pytest.mark.parametrize("use", ["rows", "norm", "indices"])
-def test_what_can_tell_rows_of_one_index_apart_stays_in_the_session(use):
-    graph, loss, _, gradient = sums_by_row(OPTIMIZERS["adam"], True)
-    with graph.as_default():
-        asked = {"rows": gradient.values, "norm": tf.global_norm([gradient]), "indices": tf.unique(gradient.indices)[0]}
-    with pytest.raises(npu_shim.PlanError, match=r"number of rows (that )?depends on the data"):
-        npu_shim.compile_step(graph, [loss, asked[use]], ["ids:0"], initializer="init")({"ids:0": np.arange(IDS)})
-
-
-@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
-@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
-def test_tables_that_two_losses_share(optimizer, use_resource):
-    """Ids come twice within a batch and in both lookups; the step is skipped when its loss is not finite."""
-    graph = tf.Graph()
-    with graph.as_default():
-        users, items = tf.placeholder(tf.int32, [None], "users"), tf.placeholder(tf.int32, [None], "items")
-        first, second = table("e", use_resource), table("wide", use_resource, 1)
-        deep = tf.nn.embedding_lookup(first, users) * tf.nn.embedding_lookup(first, items)
-        wide = tf.nn.embedding_lookup(second, tf.reshape(items, [-1, 2]))
-        loss = tf.reduce_mean(tf.square(tf.reduce_sum(deep, 1) - 1)) + tf.reduce_mean(tf.square(wide))
-        minimizer = OPTIMIZERS[optimizer]()
-        gradients = minimizer.compute_gradients(loss)
-        apply = lambda: minimizer.apply_gradients(gradients)  # noqa: E731
-        train = tf.cond(tf.is_finite(loss), apply, tf.no_op, name="train")
+    fetches = []
+    with tf.Graph().as_default() as graph:
+        ids = tf.placeholder(tf.int32, [IDS], "ids")
+        for name, make in {**OPTIMIZERS, "descent": descent, "scaled": scaled}.items():
+            for use_resource in (True, False):
+                loss, train, gradient = sums_by_row("%s%d" % (name, use_resource), ids, make(), use_resource)
+                assert isinstance(gradient, tf.IndexedSlices)
+                fetches += [loss, train]
+        rows, norm = tf.gather(tf.reduce_sum(gradient.values, 1), [0]), tf.global_norm([gradient])
+        fetches += [rows, norm, tf.size(tf.unique(gradient.indices)[0])]
         tf.global_variables_initializer()
-    ops = steps(graph, [loss, train.op.name], batches("users:0", "items:0"))
-    assert "Unique" not in ops
+    steps(graph, fetches, [{"ids:0": np.random.RandomState(seed).randint(0, 9, IDS)} for seed in range(2)])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_tables_that_two_losses_share(version):
+    """Ids come twice within a batch and in both lookups; the step is skipped when its loss is not finite."""
+    fetches = []
+    with sessions.control_flow(version), tf.Graph().as_default() as graph:
+        users, items = tf.placeholder(tf.int32, [None], "users"), tf.placeholder(tf.int32, [None], "items")
+        for name, make in OPTIMIZERS.items():
+            for use_resource in (True, False) if version == 1 else (True,):
+                scope = "%s%d" % (name, use_resource)
+                first, second = table(scope + "e", use_resource), table(scope + "wide", use_resource, 1)
+                deep = tf.nn.embedding_lookup(first, users) * tf.nn.embedding_lookup(first, items)
+                wide = tf.nn.embedding_lookup(second, tf.reshape(items, [-1, 2]))
+                loss = tf.reduce_mean(tf.square(tf.reduce_sum(deep, 1) - 1)) + tf.reduce_mean(tf.square(wide))
+                minimizer = make()
+                gradients = minimizer.compute_gradients(loss, [first, second])
+                apply = lambda: tf.group(minimizer.apply_gradients(gradients))  # noqa: E731, B023
+                fetches += [loss, tf.cond(tf.is_finite(loss), apply, tf.no_op).op.name]
+        tf.global_variables_initializer()
+    steps(graph, fetches, batches("users:0", "items:0"))
 
 
 def sum_over_the_different(ids, e):
@@ -142,23 +122,17 @@ def clipped_sums(ids, e):
     return loss, [tf.scatter_sub(e, distinct, 0.1 * sums).op.name]
 
 
-@pytest.mark.parametrize(
-    ("build", "holes"),
-    [(sum_over_the_different, False), (count_of_the_different, False), (norm_of_the_sums, False), (counts, True),
-     (clipped_sums, True)],
-)  # fmt: skip
-def test_unique_has_holes_only_where_nothing_can_tell(build, holes):
-    graph = tf.Graph()
-    with graph.as_default():
+def test_what_is_made_of_the_different_ids():
+    fetches, builds = [], [sum_over_the_different, count_of_the_different, norm_of_the_sums, counts, clipped_sums]
+    with tf.Graph().as_default() as graph:
         ids = tf.placeholder(tf.int32, [None], "ids")
-        e = table("e", True)
-        loss, more = build(ids, e)
-        fetches = [loss, *more]
-        if not more:
-            fetches.append(tf.train.AdagradOptimizer(0.1).minimize(loss, var_list=[e]).name)
+        for build in builds:
+            e = table(build.__name__, True)
+            loss, more = build(ids, e)
+            trained = [] if more else [tf.train.AdagradOptimizer(0.1).minimize(loss, var_list=[e]).name]
+            fetches += [loss, *more, *trained]
         tf.global_variables_initializer()
-    ops = steps(graph, fetches, batches("ids:0"))
-    assert ("Unique" not in ops) is holes
+    steps(graph, fetches, batches("ids:0"))
 
 
 def test_unique_of_what_depends_on_data():
@@ -254,19 +228,38 @@ def graph_network(layer, shape):
     return graph, [loss, train.name], feed
 
 
-@pytest.mark.parametrize("layer", [graph_convolution, attention, with_dropout])
-def test_networks_on_sparse_graphs(layer):
-    graph, fetches, feed = graph_network(layer, [ROWS, ROWS])
+def in_a_branch(x, support, w):
+    return tf.matmul(tf.cond(x[0, 0] > 0.0, lambda: tf.sparse_tensor_dense_matmul(support, x), lambda: x), w)
+
+
+def in_a_loop(x, support, w):
+    step = lambda k, h: [k + 1, tf.tanh(tf.sparse_tensor_dense_matmul(support, h))]  # noqa: E731
+    shapes = [tf.TensorShape([]), tf.TensorShape([None, 6])]
+    return tf.matmul(tf.while_loop(lambda k, _: k < 3, step, [0, x], shapes, maximum_iterations=3)[1], w)
+
+
+def in_a_function(x, support, w):
+    inner = tf.function(lambda h: tf.sparse_tensor_dense_matmul(support, h), autograph=False)
+    return tf.matmul(tf.function(lambda h: tf.tanh(inner(inner(h))), autograph=False)(x), w)
+
+
+@pytest.mark.parametrize(("layer", "version"), [
+    (graph_convolution, 1), (attention, 1), (with_dropout, 1), (in_a_branch, 1), (in_a_loop, 1), (in_a_branch, 2),
+    (in_a_loop, 2), (in_a_function, 2),
+])  # fmt: skip
+def test_networks_on_sparse_graphs(layer, version):
+    with sessions.control_flow(version):
+        graph, fetches, feed = graph_network(layer, [ROWS, ROWS])
     steps(graph, fetches, [feed])
 
 
-def test_the_shape_of_a_sparse_tensor_must_be_known():
+def test_the_shape_of_a_sparse_tensor_may_be_fed_or_a_constant():
+    """Fed, it is part of the program."""
     graph, fetches, feed = graph_network(graph_convolution, None)
-    feed["support/shape:0"] = [ROWS, ROWS]
-    with pytest.raises(npu_shim.PlanError, match=r"\(SparseTensorDenseMatMul\).*its input a_shape must be known"):
-        npu_shim.compile_step(graph, fetches, list(feed), initializer="init")(feed)
-    shape = {"support/shape:0": feed.pop("support/shape:0")}
-    step = npu_shim.compile_step(graph, fetches, list(feed), initializer="init", constants=shape)
+    steps(graph, fetches, [{**feed, "support/shape:0": [ROWS, ROWS]}])
+    step = npu_shim.compile_step(
+        graph, fetches, list(feed), initializer="init", constants={"support/shape:0": [ROWS] * 2}
+    )
     assert np.isfinite(step(feed)[0])
 
 

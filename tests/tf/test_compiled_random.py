@@ -4,14 +4,13 @@ import logging
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.rewriter import tf_internals
 from npu_shim.session.clusters import unchecked
-from npu_shim.xla.passes.resources import random_ops
 
-pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
+pytestmark = sessions.COMPILED
 
 
 @pytest.fixture
@@ -46,16 +45,6 @@ def test_a_seeded_shuffle_repeats_itself():
     assert np.array_equal(one, other)
     assert not np.array_equal(one[0], one[1])
     assert np.array_equal(one[0][np.argsort(one[0][:, 0])], np.arange(200).reshape(100, 2))
-
-
-def test_stateless_ops_that_draw_other_numbers_are_named(log):
-    drawn(lambda: tf.random.stateless_uniform([3], [1, 2]), steps=1)
-    assert "draw other numbers in a compiled step than in a session: 'stateless_random_uniform" in log.text
-
-
-def test_seeds_that_do_not_hold_are_named(log):
-    drawn(lambda: tf.function(lambda: tf.random.uniform([3], seed=4), autograph=False)(), steps=1)
-    assert "the seeds of random ops in loops and functions do not hold in a compiled step: 'random_uniform" in log.text
 
 
 def test_seeds_in_functions_that_the_step_does_not_call_hold(log):
@@ -160,18 +149,3 @@ def test_float_divisions_and_masks_are_not_spoken_of(log):
         tf.floordiv(tf.placeholder(tf.float32, [], "n"), 2.0, name="quotient")
     npu_shim.compile_step(graph, "quotient:0", ["n"])
     assert not log.records
-
-
-def test_warnings_of_steps_are_said_once(log):
-    def build():
-        tf.get_variable("v", initializer=1.0)
-        return tf.function(lambda: tf.random.uniform([3], seed=4), autograph=False)()
-
-    for _ in range(2):
-        drawn(build, steps=1)
-    assert log.text.count("seeds of random ops in loops and functions") == 1
-
-
-def test_ops_with_seeds_are_known():
-    seeded = {op for op, definition in tf_internals.op_defs().items() if "seed2" in {a.name for a in definition.attr}}
-    assert seeded - random_ops.SEEDED == set()

@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
 
-pytestmark = [
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
-    pytest.mark.usefixtures("control_flow_of_version_1"),
-]
+pytestmark = [*sessions.COMPILED, pytest.mark.usefixtures("control_flow_of_version_1")]
 
 
 def network(use_resource):
@@ -49,7 +47,7 @@ def test_what_a_loop_or_conditional_does_is_run():
 def test_a_tensor_inside_of_a_loop_is_named():
     graph, _ = network(True)
     step = npu_shim.compile_step(graph, ["while/mul:0"], ["x"], initializer="init")
-    with pytest.raises(npu_shim.ConfigError, match="fetch 'while/mul:0' is inside of a loop"):
+    with pytest.raises(npu_shim.PlanError, match=r"node 'while/mul' \(Mul\): it is fetched, and it is inside of a"):
         step({"x": np.arange(3.0)})
 
 

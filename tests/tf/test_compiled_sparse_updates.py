@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
+from compiled_steps import assert_as_in_a_session
 
-import npu_shim
 from npu_shim.rewriter import tf_internals
 
-pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
+pytestmark = sessions.COMPILED
 ROWS, COLUMNS = 12, 3
 RMS = {"lr": 0.1, "rho": 0.9, "momentum": 0.8, "epsilon": 1e-3}
 PROXIMAL = {"lr": 0.1, "l1": 0.05, "l2": 0.2}
@@ -95,16 +96,7 @@ def test_updates_of_rows_that_unique_tells_apart(dtype):
 def compare(graph, indices, dtype, steps=3):
     gradient = np.random.RandomState(9).randn(6, COLUMNS)
     feeds = {"grad:0": gradient.astype(tf.as_dtype(dtype).as_numpy_dtype), "indices:0": indices}
-    with tf.Session(graph=graph) as session:
-        session.run("init")
-        step = npu_shim.compile_step(session, ["train"], list(feeds))
-        for _ in range(steps):
-            session.run("train", feeds)
-            step(feeds)
-        expected = {v.op.name: session.run(v) for v in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)}
     tolerance = ROUNDINGS * steps * EPS[dtype]
-    assert len(expected) > (40 if dtype == "float32" else 10)
-    for name, value in step.state().items():
-        value, wanted = np.float64(value), np.float64(expected[name])
-        assert np.isfinite(wanted).all(), name
-        np.testing.assert_allclose(value, wanted, rtol=tolerance, atol=tolerance, err_msg=name)
+    step = assert_as_in_a_session(graph, ["train"], [feeds] * steps, "init", tolerance, tolerance)
+    assert len(step.state()) > (40 if dtype == "float32" else 10)
+    assert all(np.isfinite(np.float64(value)).all() for value in step.state().values())

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import sessions
 import tensorflow.compat.v1 as tf
-from test_xla_graphs import Real
+from test_compiled_graphs import Real
 
 import npu_shim
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
+    *sessions.NEEDS_ENGINE,
 ]
 NIGHTLY = bool(os.environ.get("NPU_SHIM_NIGHTLY"))
 STEPS = 20 if NIGHTLY else 8

@@ -1,16 +1,15 @@
-"""Compiled steps whose writes come between a forward pass and its gradient, or go to a slice of a variable."""
+"""Compiled steps whose writes come between a forward pass and its gradient, go to a slice, or may be skipped."""
 
 import numpy as np
 import pytest
 import sessions
 import tensorflow.compat.v1 as tf
+from compiled_steps import assert_as_in_a_session
 
 import npu_shim
+from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, LossScaleOptimizer
 
-pytestmark = [
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
-    pytest.mark.usefixtures("control_flow_of_version_1"),
-]
+pytestmark = [*sessions.COMPILED, pytest.mark.usefixtures("control_flow_of_version_1")]
 STARTS = np.arange(16, dtype=np.float32).reshape(4, 4)
 
 
@@ -67,43 +66,61 @@ def seen_after(v, written):
         return [v.read_value() + 0.0]
 
 
-@pytest.mark.parametrize("use_resource", [False, True], ids=["reference", "resource"])
-@pytest.mark.parametrize(
-    "build",
-    [
-        read_in_a_branch,
-        read_in_a_branch_of_a_branch,
-        slice_of_what_it_was,
-        row_in_a_branch,
-        slices_with_every_mask,
-        row_of_an_array,
-        row_in_front_of_others,
-    ],
-)
-def test_a_step_gives_what_a_session_gives(build, use_resource):
+BUILDS = [
+    read_in_a_branch, read_in_a_branch_of_a_branch, slice_of_what_it_was, row_in_a_branch, slices_with_every_mask,
+    row_of_an_array, row_in_front_of_others,
+]  # fmt: skip
+
+
+def test_a_step_gives_what_a_session_gives():
+    """Each of these, with both kinds of variables: one step."""
     with tf.Graph().as_default() as graph:
-        x, p = tf.placeholder(tf.float32, [4, 4]), tf.placeholder(tf.bool, [])
-        v = tf.get_variable("v", initializer=tf.constant(STARTS), use_resource=use_resource)
-        fetches, initializer = build(v, x, p), tf.global_variables_initializer()
-    step = npu_shim.compile_step(graph, fetches, [x, p], initializer=initializer)
-    with tf.Session(graph=graph) as session:
-        session.run(initializer)
-        for number in range(2):
-            batch = {x: np.random.RandomState(number).randint(-2, 3, (4, 4)), p: number == 0}
-            for actual, expected in zip(step(batch), session.run(fetches, batch)):
-                np.testing.assert_array_equal(actual, expected)
+        x, p, fetches = tf.placeholder(tf.float32, [4, 4]), tf.placeholder(tf.bool, []), []
+        for build in BUILDS:
+            for use_resource in (False, True):
+                with tf.variable_scope("%s%d" % (build.__name__, use_resource)):
+                    v = tf.get_variable("v", initializer=tf.constant(STARTS), use_resource=use_resource)
+                    fetches += build(v, x, p)
+        init = tf.global_variables_initializer()
+    batches = [{x: np.random.RandomState(n).randint(-2, 3, (4, 4)), p: n == 0} for n in range(2)]
+    assert_as_in_a_session(graph, fetches, batches, init, 0, 0)
 
 
-def test_rows_in_one_branch_and_all_in_the_other_say_what_to_write():
-    """Regression: the error named a Merge of TensorFlow's."""
+def test_rows_in_one_branch_and_all_in_the_other():
+    """Regression: an error named a Merge of TensorFlow's."""
     with tf.Graph().as_default() as graph:
         v = tf.get_variable("v", initializer=tf.constant(STARTS), use_resource=True)
         p = tf.placeholder(tf.bool, [])
         loss = tf.cond(p, lambda: tf.reduce_sum(tf.gather(v, [0, 2])), lambda: tf.reduce_sum(v * 0.5))
         train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
         init = tf.global_variables_initializer()
-    with pytest.raises(npu_shim.PlanError, match=r"take the rows \(tf.gather\) before it"):
-        npu_shim.compile_step(graph, [loss, train], [p], initializer=init)({p: True})
+    assert_as_in_a_session(graph, [train], [{p: True}, {p: False}], init)
+
+
+@pytest.mark.parametrize(("scale", "use_resource"), [(2.0**10, True), (2.0**34, False)], ids=["applied", "skipped"])
+def test_updates_that_a_loss_scale_skips(scale, use_resource):
+    """A table and a product, and a moving average that skipped steps leave alone."""
+    with tf.Graph().as_default() as graph:
+        tf.set_random_seed(1)
+        ids, x = tf.placeholder(tf.int32, [6], "ids"), tf.placeholder(tf.float32, [6, 8], "x")
+        draw = tf.random_normal_initializer(0, 0.5, seed=3)
+        table = tf.get_variable("table", [9, 8], initializer=draw, use_resource=use_resource)
+        kernel = tf.get_variable("kernel", [8, 8], initializer=draw, use_resource=use_resource)
+        loss = tf.reduce_mean(tf.square(tf.matmul(x + tf.gather(table, ids), kernel)), name="loss")
+        manager = ExponentialUpdateLossScaleManager(scale, 4, 2, 2.0, 0.5)
+        optimizer = LossScaleOptimizer(tf.train.AdamOptimizer(0.1), manager, on_stuck="ignore")
+        train = optimizer.minimize(loss, tf.train.get_or_create_global_step())
+        average = tf.train.ExponentialMovingAverage(0.9)
+        with tf.control_dependencies([train]):
+            train = tf.group(optimizer.when_finite(lambda: average.apply([kernel])))
+        init = tf.global_variables_initializer()
+    draw = np.random.RandomState(0)
+    large = 1.0 if scale < 2**20 else 1e30
+    batches = [
+        {ids: draw.randint(0, 9, 6), x: draw.randn(6, 8).astype("f") * (large if n < 4 else 1)} for n in range(8)
+    ]
+    step = assert_as_in_a_session(graph, [train], batches, init, 1e-3, 1e-4)
+    assert (step.state()["global_step"] == 8) == (scale < 2**20)
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,26 @@
-"""CTC loss and its gradient in a compiled step: TensorFlow's kernel, by a lattice of ordinary ops."""
+"""CTC loss and its gradient in a compiled step, beside TensorFlow's kernel."""
 
 import numpy as np
-import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
 
-pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
+pytestmark = sessions.COMPILED
 TIMES, BATCH, CLASSES = 9, 5, 6
 EPS = 2.0**-23
 LABELS = [[0, 1, 1, 2], [3], [2, 2], [4, 4, 4], [0, 1, 2, 3, 0, 1, 2]]
 STEPS = [9, 4, 6, 5, 8]
 
 
-def graph_of(attrs, scale=1.0):
-    graph = tf.Graph()
+def graph_of(*attrs, scale=1.0):
+    graph, fetches = tf.Graph(), []
     with graph.as_default():
         x = tf.placeholder(tf.float32, [None, BATCH, CLASSES], "x")
         labels, steps = tf.sparse_placeholder(tf.int32, name="labels"), tf.placeholder(tf.int32, [BATCH], "steps")
-        losses = tf.nn.ctc_loss(labels, x * scale, steps, **attrs)
-        fetches = [losses, tf.gradients(losses, x, grad_ys=tf.range(1.0, BATCH + 1))[0]]
+        for given in attrs:
+            losses = tf.nn.ctc_loss(labels, x * scale, steps, **given)
+            fetches += [losses, tf.gradients(losses, x, grad_ys=tf.range(1.0, BATCH + 1))[0]]
     return graph, fetches
 
 
@@ -34,7 +35,7 @@ def feed(labels=LABELS, steps=STEPS):
 
 
 def compare(attrs, given, scale=1.0):
-    graph, fetches = graph_of(attrs, scale)
+    graph, fetches = graph_of(*attrs, scale=scale)
     with tf.Session(graph=graph) as session:
         expected = session.run(fetches, given)
     del given["labels/shape:0"]
@@ -45,26 +46,17 @@ def compare(attrs, given, scale=1.0):
     return expected
 
 
-@pytest.mark.parametrize(
-    "attrs", [{}, {"ctc_merge_repeated": False}, {"preprocess_collapse_repeated": True}], ids=lambda a: "-".join(a)
-)
-def test_the_loss_is_that_of_the_kernel(attrs):
-    losses, _ = compare(attrs, feed())
-    assert np.isfinite(losses).all()
+def test_the_loss_is_that_of_the_kernel():
+    attrs = {}, {"ctc_merge_repeated": False}, {"preprocess_collapse_repeated": True}
+    for losses in compare(attrs, feed())[::2]:
+        assert np.isfinite(losses).all()
+    compare([{}], feed(), scale=20.0)  # probabilities down to exp(-100): the sums are of logs
 
 
-def test_confident_inputs():
-    """Probabilities down to exp(-100): the sums are of logs."""
-    compare({}, feed(), scale=20.0)
-
-
-def test_labels_longer_than_their_inputs_are_left_out_where_asked():
-    losses, gradient = compare({"ignore_longer_outputs_than_inputs": True}, feed(steps=[3, 4, 6, 0, 9]))
+def test_labels_that_do_not_fit():
+    """They are left out where that is asked; three times the same label need a blank in between."""
+    losses, gradient = compare([{"ignore_longer_outputs_than_inputs": True}], feed(steps=[3, 4, 6, 0, 9]))
     assert losses[0] == losses[3] == 0
     assert not gradient[:, 0].any()
-
-
-def test_repeated_labels_that_do_not_fit():
-    """Three times the same label need a blank in between: no path in three steps."""
-    losses, _ = compare({}, feed(steps=[9, 4, 6, 3, 8]))
+    losses, _ = compare([{}], feed(steps=[9, 4, 6, 3, 8]))
     assert np.isinf(losses[3])
