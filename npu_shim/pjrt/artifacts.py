@@ -24,16 +24,16 @@ def for_older(artifact: bytes) -> bytes:
 def portable(module: Any, target: str) -> bytes:
     """Returns an MLIR module of StableHLO as a portable artifact of that version, within its context.
 
-    One that says by Shardy's dialect what devices compute of it is for the release of JAX that reads it here.
+    One that has more than StableHLO's dialect, such as what Shardy's says of devices, or a scan of JAX's own for GPUs,
+    is for the release of JAX that reads it here.
     """
+    from jax.interpreters import mlir
     from jaxlib import _jax
     from jaxlib.mlir.dialects import stablehlo as dialect
 
-    if any(operation.operation.name == MESH for operation in module.body.operations):
-        from jax.interpreters import mlir
-
-        divided: bytes = _jax.mlir.serialize_portable_artifact(mlir.module_to_bytecode(module), target, True)
-        return divided
+    if target == newest():
+        mixed: bytes = _jax.mlir.serialize_portable_artifact(mlir.module_to_bytecode(module), target, True)
+        return mixed
     artifact: bytes = dialect.serialize_portable_artifact(module, target)
     return artifact
 

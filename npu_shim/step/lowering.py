@@ -10,7 +10,7 @@ import numpy as np
 from jax import export
 
 from npu_shim.rewriter.collector import without_collector
-from npu_shim.step import interpreter
+from npu_shim.step import interpreter, platforms
 from npu_shim.step.lowered import Lowered
 from npu_shim.step.refusals import Refusal
 from npu_shim.step.unpacking import dtype_of, unpacked
@@ -53,7 +53,7 @@ def lowered(
     shapes = [jax.ShapeDtypeStruct(tuple(shape), dtype_of(dtype)) for _, dtype, shape in [*feeds, *state]]
     target = {"gpu": "cuda"}.get(platform, platform)
     try:
-        with interpreter.traced_as_tensorflow(), jax.default_matmul_precision(products), _without_sources():
+        with interpreter.traced_as_tensorflow(), _traced_for(platform, products):
             exported = export.export(jax.jit(step, keep_unused=True), platforms=[target])(*shapes)
     except Refusal as reason:
         return Lowered(b"", [], [], str(reason), reason.feeds, reason.asked)
@@ -61,6 +61,13 @@ def lowered(
         text = "%s: %s" % (type(reason).__name__, str(reason).partition("\n")[0])
         return Lowered(b"", [], [], "the interpreter failed: %s" % text)
     return Lowered(exported.mlir_module_serialized, assumed=tuple(dict.fromkeys(meeting.assumed)), **results)
+
+
+@contextlib.contextmanager
+def _traced_for(platform: str, products: str) -> Iterator[None]:
+    """Context for traces of programs for a platform, with float32 products of a precision."""
+    with platforms.traced_for(platform), jax.default_matmul_precision(products), _without_sources():
+        yield
 
 
 @contextlib.contextmanager

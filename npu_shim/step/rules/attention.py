@@ -17,7 +17,7 @@ from jax import lax
 
 from npu_shim.pjrt.attention import draws
 from npu_shim.pjrt.attention.spec import CALL, FORWARD, Spec
-from npu_shim.step.rules.products import summed_in
+from npu_shim.step.platforms import product_of
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.unpacking import dtype_of
 
@@ -81,7 +81,7 @@ def _backward(spec: Spec, given: Given) -> Sequence[Any]:
 
 def _product(letters: str, x: Any, y: Any) -> Any:
     """A batched product, summed in float32 or wider, of the dtype of its operands."""
-    return jnp.einsum(letters, x, y, preferred_element_type=summed_in(x.dtype)).astype(x.dtype)
+    return jnp.einsum(letters, x, y, preferred_element_type=product_of(x.dtype)).astype(x.dtype)
 
 
 def _number(number: float, like: Any) -> Any:

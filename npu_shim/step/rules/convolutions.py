@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.platforms import product_of, summed_in
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.nn import pulled_back
-from npu_shim.step.rules.products import summed_in
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import guarded, ints, traced
 
@@ -47,19 +47,10 @@ def _convolved(attrs: Attrs, x: Any, w: Any, groups: int) -> Any:
 
 
 def _in_float32(function: Callable[..., Any], *values: Any) -> Any:
-    """A convolution of low precision with sums in float32.
-
-    GPUs have such kernels. Those of XLA for CPUs round sums to the dtype: there the operands are made float32.
-    """
+    """A convolution of low precision with sums in float32: its gradients too are of one dtype inside."""
     dtype = values[0].dtype
-    wide = summed_in(dtype)
-    if wide == dtype:
-        return function(*map(traced, values))
-
-    def widened(*given: Any) -> Any:
-        return function(*(value.astype(wide) for value in given)).astype(dtype)
-
-    return lax.platform_dependent(*map(traced, values), cpu=widened, default=function)
+    wide = product_of(dtype)
+    return function(*(traced(value).astype(wide) for value in values)).astype(dtype)
 
 
 def convolution(attrs: Attrs, x: Any, w: Any) -> Any:

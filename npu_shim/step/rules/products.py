@@ -8,21 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.platforms import product_of
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Rows, traced
-
-
-def summed_in(dtype: Any) -> Any:
-    """The dtype in which products of a dtype are summed."""
-    return np.dtype(np.float32) if dtype in (np.float16, jnp.bfloat16) else dtype
 
 
 def product(x: Any, y: Any, contracted: tuple[int, int], batch: int = 0) -> Any:
     """Sums over one axis of each: [batch..., m, k] and [batch..., k, n], by `contracted`, give [batch..., m, n]."""
     axes = tuple(range(batch))
     dims = (((contracted[0],), (contracted[1],)), (axes, axes))
-    wide = lax.dot_general(traced(x), traced(y), dims, preferred_element_type=summed_in(x.dtype))
+    wide = lax.dot_general(traced(x), traced(y), dims, preferred_element_type=product_of(x.dtype))
     return wide.astype(x.dtype)
 
 
@@ -66,7 +62,7 @@ def einsum(attrs: Attrs, *values: Any) -> Any:
     inputs, _, wanted = attrs["equation"].replace(" ", "").partition("->")
     labels = "".join(dict.fromkeys(wanted.replace("...", ".")))
     equation = "%s->%s" % (inputs, labels.replace(".", "..."))
-    result = jnp.einsum(equation, *values, preferred_element_type=summed_in(dtype)).astype(dtype)
+    result = jnp.einsum(equation, *values, preferred_element_type=product_of(dtype)).astype(dtype)
     return result if len(labels) == len(wanted.replace("...", ".")) else _on_diagonals(result, wanted)
 
 
