@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import guards
-from npu_shim.step.containers import rooms, stacks
+from npu_shim.step.containers import places, rooms, stacks
 from npu_shim.step.control_flow import counted
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import UNBOUNDED, Unbounded, Unknown, Unsupported
@@ -150,8 +150,10 @@ def _grown(size: Any, index: Any, facts: Facts) -> Any:
 
 def _written(scope: Any, node: Node, buffer: Any, handle: Handle, index: Any, value: Any) -> Any:
     """A buffer with elements written, or added to a gradient's; under a guard, where that holds."""
-    at = buffer.at[index] if handle.instance is None else buffer.at[handle.instance, index]
     adds, guard = bool(scope.run.facts[handle.key].forward), scope.guard(node.name)
+    if handle.instance is None and np.ndim(index) == 0 and not guard:
+        return places.put(buffer, index, places.taken(buffer, index) + value if adds else value)
+    at = buffer.at[index] if handle.instance is None else buffer.at[handle.instance, index]
     if guard:  # element by element: a choice of one of two buffers would be a copy
         value = guards.chosen(scope.predicates, guard, value, jnp.zeros_like(value) if adds else at.get())
     return at.add(value) if adds else at.set(value)
@@ -171,7 +173,7 @@ def read(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     """TensorArrayReadV3."""
     handle, index = inputs[0], scope.value(inputs[1])
     buffer, _ = _cell(scope, handle, None, node.attrs["dtype"])
-    return buffer[index] if handle.instance is None else buffer[handle.instance, index]
+    return places.taken(buffer, index) if handle.instance is None else buffer[handle.instance, index]
 
 
 def gather(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
@@ -212,10 +214,10 @@ def _scatter_rows(scope: Any, node: Node, inputs: Sequence[Any], indices: Any, v
     if not isinstance(value, Rows) or (facts.grows and not facts.forward):
         raise Unsupported("it writes rows whose number depends on data to an array that grows")
     buffer, size = _cell(scope, handle, value.array.shape[1:], value.array.dtype)
-    places = indices.array if isinstance(indices, Rows) else jnp.asarray(indices)
-    is_there = jnp.arange(places.shape[0], dtype=np.int32) < value.count
-    places = jnp.where(is_there, places, np.array(_room(handle, buffer), places.dtype))
-    _set(scope, node, handle, (_written(scope, node, buffer, handle, places, value.array), size), size)
+    index = indices.array if isinstance(indices, Rows) else jnp.asarray(indices)
+    is_there = jnp.arange(index.shape[0], dtype=np.int32) < value.count
+    index = jnp.where(is_there, index, np.array(_room(handle, buffer), index.dtype))
+    _set(scope, node, handle, (_written(scope, node, buffer, handle, index, value.array), size), size)
     return inputs[3]
 
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from npu_shim.step.containers import places
 from npu_shim.step.refusals import UNBOUNDED, Unbounded, Unknown, Unsupported
 from npu_shim.step.rules.table import Rule
 from npu_shim.step.values import Rows, is_known, traced, whole, xp
@@ -138,7 +139,7 @@ def _with_room(buffer: Any, more: int) -> Any:
 def _put(buffer: Any, at: Any, item: Any) -> Any:
     if jax.tree.structure(buffer) != jax.tree.structure(item):
         raise Unsupported("its elements have several structures")
-    return jax.tree.map(lambda held, part: held.at[at].set(part), buffer, item)
+    return jax.tree.map(lambda held, part: places.put(held, at, part), buffer, item)
 
 
 def set_item(attrs: Any, held: List, index: Any, item: Any) -> List:
@@ -164,7 +165,7 @@ def get_item(attrs: Any, held: List, index: Any, shape: Any = None) -> Any:
         if element is None:
             raise Unsupported("it reads a list to which nothing was written")
         return jnp.zeros(element, held.dtype)
-    return jax.tree.map(lambda part: part[index], buffer)
+    return jax.tree.map(lambda part: places.taken(part, index), buffer)
 
 
 def push(attrs: Any, held: List, item: Any) -> List:
@@ -194,7 +195,7 @@ def pop(attrs: Any, held: List, shape: Any = None) -> Any:
     last = held.length - np.int32(1)
     if isinstance(held.buffer, Fixed):
         return List(held.buffer, last, held.dtype), held.buffer.value
-    return List(held.buffer, last, held.dtype), jax.tree.map(lambda part: part[last], held.buffer)
+    return List(held.buffer, last, held.dtype), jax.tree.map(lambda part: places.taken(part, last), held.buffer)
 
 
 def stack(attrs: Any, held: List, shape: Any = None) -> Any:

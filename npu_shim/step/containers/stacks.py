@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import guards
-from npu_shim.step.containers import rooms
+from npu_shim.step.containers import places, rooms
 from npu_shim.step.control_flow import counted
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import UNBOUNDED, Unbounded, Unsupported
@@ -135,9 +135,10 @@ def _empty(scope: Any, handle: Handle, value: Any, most: int) -> Any:
 
 def _pushed(cell: Any, value: Any, instance: Any) -> Any:
     buffer, top = cell
-    at = top if instance is None else (instance, top[instance])
-    buffer = jax.tree.map(lambda held, part: held.at[at].set(part), buffer, value)
-    return buffer, (top + 1 if instance is None else top.at[instance].add(1))
+    if instance is None:
+        return jax.tree.map(lambda held, part: places.put(held, top, part), buffer, value), top + 1
+    at = instance, top[instance]
+    return jax.tree.map(lambda held, part: held.at[at].set(part), buffer, value), top.at[instance].add(1)
 
 
 def pop(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
@@ -176,7 +177,7 @@ def buffered(cell: Any) -> Any:
 def _popped(cell: Any, instance: Any) -> tuple[Any, Any]:
     buffer, top = cell
     if instance is None:
-        return jax.tree.map(lambda held: held[top - 1], buffer), (buffer, top - 1)
+        return jax.tree.map(lambda held: places.taken(held, top - 1), buffer), (buffer, top - 1)
     at = instance, top[instance] - 1
     return jax.tree.map(lambda held: held[at], buffer), (buffer, top.at[instance].add(-1))
 

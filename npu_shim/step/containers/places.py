@@ -1,0 +1,25 @@
+"""Elements of buffers at traced places, written and taken in place without a look at whether these are in range.
+
+`rooms` notes what is written behind the end; indexing of jax.numpy would look at it in each iteration.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def put(buffer: Any, at: Any, value: Any) -> Any:
+    """A buffer with an element at a place that is not below 0; one behind the end stands for the last."""
+    if not buffer.shape[0]:
+        return buffer
+    return jax.lax.dynamic_update_index_in_dim(buffer, value, at, 0, allow_negative_indices=False)
+
+
+def taken(buffer: Any, at: Any) -> Any:
+    """The element of a buffer at such a place, zeros of an empty one."""
+    if not buffer.shape[0]:
+        return jnp.zeros(buffer.shape[1:], buffer.dtype)
+    return jax.lax.dynamic_index_in_dim(buffer, at, 0, keepdims=False, allow_negative_indices=False)
