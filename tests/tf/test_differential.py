@@ -97,8 +97,7 @@ def test_in_the_engine_among_other_runs(tmp_path, counts):
 
 
 @pytest.mark.skipif(not INTERPRETER, reason="no interpreter with JAX: NPU_SHIM_JAX names none")
-def test_exported_and_run_under_jax(tmp_path, monkeypatch):
-    monkeypatch.delenv("NPU_SHIM_JAX")  # the worker makes StableHLO, not a process for each step
+def test_exported_and_run_under_jax(tmp_path):
     folders = [tmp_path / str(seed) for seed in range(COUNT)]
     for seed, folder in enumerate(folders):
         folder.mkdir()
