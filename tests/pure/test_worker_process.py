@@ -3,6 +3,7 @@
 Nightly each way to die has 20 trials at random moments; by default it has a few.
 """
 
+import json
 import os
 import random
 import resource
@@ -21,37 +22,53 @@ from npu_shim.engine.device.worker import memory, remote, starting
 from npu_shim.options import engine as options
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.ir.graph import CONTROL
+from npu_shim.step import packing
 
 TRIALS = 20 if os.environ.get("NPU_SHIM_NIGHTLY") else 2
 PYTHON = os.environ.get(options.JAX) or (sys.executable if options.has_jax() else None)
 needs_jax = pytest.mark.skipif(PYTHON is None, reason="no interpreter with JAX: NPU_SHIM_JAX names none")
 ROWS = 1000
-# "w" and "n" are one state: a step adds 1 to n, and to each of w's values the sum of x
-STEP = """
-import sys
-import jax, jax.numpy as jnp
-def step(x, n, w):
-    return jnp.sum(x, dtype=x.dtype), n + 1, w + jnp.sum(x)
-shapes = [((4, 8), "float32"), ((), "int32"), ((%d,), "float32")]
-made = jax.jit(step).lower(*(jax.ShapeDtypeStruct(*each) for each in shapes))
-sys.stdout.buffer.write(made.compiler_ir("hlo").as_serialized_hlo_module_proto())
-"""
+
+
+def graph():
+    """A packed step: it adds 1 to n, and to each of w's values the sum of x; the two are one state."""
+    numbers = np.int32([1, 0, 1]).tobytes()
+    attrs = [
+        {"dtype": {"t": "float32"}}, {"shared_name": {"s": "n"}, "dtype": {"t": "int32"}},
+        {"shared_name": {"s": "w"}, "dtype": {"t": "float32"}}, {"value": {"c": ["int32", [], 0, 4]}},
+        {"value": {"c": ["int32", [2], 4, 8]}}, {"keep_dims": False}, {"dtype": {"t": "int32"}},
+    ]  # fmt: skip
+    nodes = [
+        ["x", "Placeholder", [], [], 0], ["n", "VarHandleOp", [], [], 1], ["w", "VarHandleOp", [], [], 2],
+        ["one", "Const", [], [], 3], ["axes", "Const", [], [], 4], ["sum", "Sum", [[0, 0], [4, 0]], [], 5],
+        ["add", "AssignAddVariableOp", [[1, 0], [3, 0]], [], 6],
+        ["add_1", "AssignAddVariableOp", [[2, 0], [5, 0]], [], 0],
+    ]  # fmt: skip
+    results = [["loss:0", 5, 0], ["add", 6, CONTROL], ["add_1", 7, CONTROL]]
+    document = {
+        "format": packing.FORMAT, "graph": {"nodes": nodes, "results": results, "arguments": []}, "functions": {},
+        "attrs": attrs, "feeds": [["x", "x:0"]], "variables": {"n": ["int32", []], "w": ["float32", [ROWS]]},
+        "draws": [],
+    }  # fmt: skip
+    text = json.dumps(document).encode()
+    return packing.LENGTH.pack(len(text)) + text + numbers
+
+
+GRAPH = graph()
 STATE = Tensor("state", "n", (), "int32"), Tensor("state", "w", (ROWS,), "float32")
 FETCH = Tensor("fetch", "loss:0", (), "float32")
-MANIFEST = Manifest((Tensor("feed", "x:0", (4, 8), "float32"), *STATE), (FETCH, *STATE), kind="hlo")
+MANIFEST = Manifest((Tensor("feed", "x:0", (4, 8), "float32"), *STATE), (FETCH, *STATE))
 START = {"n": np.int32(0), "w": np.zeros(ROWS, np.float32)}
 ONES = {"x:0": np.ones((4, 8), np.float32)}
 
 
-@pytest.fixture(scope="module")
-def hlo():
-    return subprocess.run([PYTHON, "-c", STEP % ROWS], stdout=subprocess.PIPE, check=True).stdout
-
-
-def opened(hlo, exact=None):
+def opened(exact=None):
     """A device in a worker, with the step loaded and its state put."""
     device = remote.Worker(PYTHON, exact)
-    assert device.load(MANIFEST, hlo) == Loading(0)
+    asked = {"feeds": [["x:0", "float32", [4, 8]]], "state": [["n", "int32", []], ["w", "float32", [ROWS]]]}
+    assert not device.lower(GRAPH, {**asked, "known": {}, "products": "highest"})["refusal"]
+    assert device.load(MANIFEST, GRAPH) == Loading(0)
     device.put(START)
     return device
 
@@ -64,8 +81,8 @@ def state(device):
 
 
 @needs_jax
-def test_steps_run_on_the_state_of_the_worker(hlo):
-    device = opened(hlo)
+def test_steps_run_on_the_state_of_the_worker():
+    device = opened()
     for number in range(1, 4):
         assert device.run(0, ONES)["loss:0"] == 32
         assert state(device) == number
@@ -77,8 +94,8 @@ def test_steps_run_on_the_state_of_the_worker(hlo):
 
 
 @needs_jax
-def test_values_without_elements_and_of_other_shapes_are_put(hlo):
-    device = opened(hlo)
+def test_values_without_elements_and_of_other_shapes_are_put():
+    device = opened()
     device.put({"empty": np.zeros((0, 3), np.float64), "flag": np.array(True)})
     device.put({"empty": np.ones((2, 3), np.float64), "flag": np.array(False)})
     values = device.get(["empty", "flag"])
@@ -87,9 +104,9 @@ def test_values_without_elements_and_of_other_shapes_are_put(hlo):
 
 
 @needs_jax
-def test_dtypes_that_numpy_lacks_are_kept(hlo):
+def test_dtypes_that_numpy_lacks_are_kept():
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
-    device = opened(hlo)
+    device = opened()
     device.put({"half": np.arange(5).astype(bfloat16)})
     value = device.get(["half"])["half"]
     assert value.dtype == bfloat16
@@ -97,8 +114,8 @@ def test_dtypes_that_numpy_lacks_are_kept(hlo):
 
 
 @needs_jax
-def test_errors_of_the_worker_are_errors_here(hlo):
-    device = opened(hlo)
+def test_errors_of_the_worker_are_errors_here():
+    device = opened()
     with pytest.raises((ConfigError, RuntimeError)):
         device.load(MANIFEST, b"no program")
     with pytest.raises(ValueError, match=r"feed 'x:0' has shape \(2,\), expected \(4, 8\)"):
@@ -120,10 +137,10 @@ def until_it_dies(device):
 
 @needs_jax
 @pytest.mark.parametrize("exact", [None, False], ids=["each step kept", "kept now and then"])
-def test_a_killed_worker_leaves_the_state_of_a_completed_step(hlo, exact):
+def test_a_killed_worker_leaves_the_state_of_a_completed_step(exact):
     moments = random.Random(0)
     for _ in range(TRIALS):
-        device = opened(hlo, exact)
+        device = opened(exact)
         device.run(0, ONES)
         killer = threading.Timer(moments.uniform(0, 0.1), os.kill, [device.started.pid, signal.SIGKILL])
         killer.start()
@@ -140,8 +157,8 @@ import os, sys
 sys.path[:1] = [%r, %r, %r]
 import numpy as np
 import test_worker_process as here
-device = here.opened(open(sys.argv[1], "rb").read())
-if sys.argv[2:] == ["fork"] and not os.fork():
+device = here.opened()
+if sys.argv[1:] == ["fork"] and not os.fork():
     import time
     time.sleep(60)
 print(device.started.pid, flush=True)
@@ -152,8 +169,7 @@ while True:
 
 @needs_jax
 @pytest.mark.parametrize("forked", [(), ("fork",)], ids=["", "a forked child lives on"])
-def test_a_killed_parent_leaves_no_worker(hlo, tmp_path, forked):
-    (tmp_path / "hlo").write_bytes(hlo)
+def test_a_killed_parent_leaves_no_worker(forked):
     folder = os.path.dirname(os.path.abspath(__file__))
     code = PARENT % (folder, os.path.dirname(folder), os.path.dirname(os.path.dirname(folder)))
     environment = {**os.environ, options.JAX: PYTHON}
@@ -161,7 +177,7 @@ def test_a_killed_parent_leaves_no_worker(hlo, tmp_path, forked):
     moments = random.Random(0)
     for _ in range(TRIALS):
         parent = subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path / "hlo"), *forked], stdout=subprocess.PIPE, env=environment,
+            [sys.executable, "-c", code, *forked], stdout=subprocess.PIPE, env=environment,
             start_new_session=True,
         )  # fmt: skip
         worker = int(parent.stdout.readline())
@@ -181,8 +197,8 @@ def shared_files():
 
 
 @needs_jax
-def test_ctrl_c_ends_the_waiting_and_no_step(hlo):
-    device = opened(hlo)
+def test_ctrl_c_ends_the_waiting_and_no_step():
+    device = opened()
     for number in range(1, TRIALS + 1):
         stop(device.started.pid)
         threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
@@ -196,17 +212,17 @@ def test_ctrl_c_ends_the_waiting_and_no_step(hlo):
 
 
 @needs_jax
-def test_without_shared_memory_is_an_error_that_changes_nothing(hlo):
-    device = opened(hlo)
+def test_without_shared_memory_is_an_error_that_changes_nothing():
+    device = opened()
     device.run(0, ONES)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
         with pytest.raises(memory.NoRoom, match=r"0\.1 MB of shared memory is not available: File too large"):
             device.put({"large": np.zeros(6000)})
-        big = Manifest((Tensor("feed", "x:0", (4, 8000), "float32"), *STATE), (FETCH, *STATE), kind="hlo")
+        big = Manifest((Tensor("feed", "x:0", (4, 8000), "float32"), *STATE), (FETCH, *STATE))
         with pytest.raises(memory.NoRoom, match=r"0\.1 MB of shared memory"):
-            device.load(big, hlo)
+            device.load(big, GRAPH)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     device.run(0, ONES)
@@ -247,8 +263,8 @@ def test_where_there_are_only_files_a_full_file_system_is_an_error():
 
 
 @needs_jax
-def test_two_connections_have_state_of_their_own_in_one_worker(hlo):
-    devices = [opened(hlo) for _ in range(2)]
+def test_two_connections_have_state_of_their_own_in_one_worker():
+    devices = [opened() for _ in range(2)]
     assert devices[0].started is devices[1].started
 
     def train(device, steps):
@@ -267,8 +283,8 @@ def test_two_connections_have_state_of_their_own_in_one_worker(hlo):
 
 
 @needs_jax
-def test_a_forked_child_does_not_touch_its_parent_s_worker(hlo):
-    device = opened(hlo)
+def test_a_forked_child_does_not_touch_its_parent_s_worker():
+    device = opened()
     device.run(0, ONES)
     child = os.fork()
     if not child:
@@ -285,10 +301,10 @@ def test_a_forked_child_does_not_touch_its_parent_s_worker(hlo):
 
 
 @needs_jax
-def test_a_thread_that_ends_does_not_take_the_worker_along(hlo):
-    opened(hlo).started.end()  # the next one is started by the thread
+def test_a_thread_that_ends_does_not_take_the_worker_along():
+    opened().started.end()  # the next one is started by the thread
     engines = []
-    thread = threading.Thread(target=lambda: engines.append(opened(hlo)))
+    thread = threading.Thread(target=lambda: engines.append(opened()))
     thread.start()
     thread.join()
     time.sleep(0.7)

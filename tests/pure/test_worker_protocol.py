@@ -21,7 +21,7 @@ from npu_shim.pjrt.manifest import Manifest, Tensor
 def program(rows, width):
     """A step that fetches the sum of its feed and of "w", and adds the feed's sum to "w"."""
     feed, state = Tensor("feed", "x:0", (rows,), "float32"), Tensor("state", "w", (width,), "float32")
-    return Manifest((feed, state), (Tensor("fetch", "loss:0", (), "float32"), state), kind="hlo")
+    return Manifest((feed, state), (Tensor("fetch", "loss:0", (), "float32"), state))
 
 
 PROGRAMS = {"small": program(4, 3), "large": program(40, 3), "tiny": program(2, 3), "wide": program(400, 5)}
