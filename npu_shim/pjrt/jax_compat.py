@@ -15,7 +15,7 @@ from typing import Any, Callable, Sequence, Tuple
 
 from npu_shim import __version__
 from npu_shim.configs import extras
-from npu_shim.pjrt import artifacts, barriers, convert
+from npu_shim.pjrt import artifacts, barriers
 from npu_shim.rewriter.errors import ConfigError
 
 Described = Tuple[Tuple[int, ...], Any]  # shape, numpy dtype
@@ -115,18 +115,6 @@ def target(jax: Any, device: Any) -> list[str]:
         __version__, jax.__version__, version.__version__, client.platform, client.platform_version,
         device.device_kind, fits, str(os.cpu_count()), *flags, *settings,
     ]  # fmt: skip
-
-
-def stablehlo(hlo: bytes) -> bytes:
-    """Converts a serialized HLO module proto to a StableHLO portable artifact.
-
-    Raises:
-        ConfigError: the module contains something that StableHLO cannot express.
-    """
-    try:
-        return convert.stablehlo(hlo)
-    except (RuntimeError, ValueError) as reason:
-        raise ConfigError("the HLO program cannot be converted to StableHLO: %s" % reason) from reason
 
 
 def hlo_text(artifact: bytes) -> str:

@@ -50,7 +50,7 @@ class Numbers:
         if self.calls - 1 == self._fails:
             raise RuntimeError("out of memory")
 
-    def load(self, manifest, hlo, cache):
+    def load(self, manifest, content, cache):
         self._called()
         self._number += 1
         return Loading(self._number - 1)

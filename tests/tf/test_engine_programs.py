@@ -1,6 +1,5 @@
-"""The programs of a session's steps: those that another one replaces are freed, and float32 products are as asked."""
+"""The programs of a session's steps: those that another one replaces are freed."""
 
-import threading
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -10,7 +9,6 @@ import tensorflow.compat.v1 as tf
 from npu_shim.engine.device.programs import Loading
 from npu_shim.engine.runtime.loading import Programs
 from npu_shim.engine.runtime.runs import Known
-from npu_shim.export import programs as export
 
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15")
 
@@ -27,7 +25,7 @@ class Device:
     def __init__(self):
         self.held, self.count = {}, 0
 
-    def load(self, described, hlo, cache):
+    def load(self, described, content, cache):
         self.count += 1
         self.held[self.count] = described.iterations
         return Loading(self.count, False, "", ())
@@ -51,26 +49,3 @@ def test_a_loop_takes_the_place_of_the_program_of_one_step_which_is_freed():
     assert programs.current(one) == programs.current(loop) == loop
     assert device.held == {loop: 3}
     assert programs.loaded(known, request, [{}]) == loop
-
-
-def test_what_asks_for_other_float32_products_changes_no_program_that_is_made_meanwhile(monkeypatch):
-    """The flag is the process's: it is never another one than the program asks for, and is put back."""
-    flags, seen = tf.config.experimental, []
-
-    def hlo_of(wanted, stage):
-        for _ in range(50):
-            seen.append((wanted, flags.tensor_float_32_execution_enabled()))
-            pause.wait(0.0001)
-
-    monkeypatch.setattr(export.refusals, "hlo_of", hlo_of)
-    pause, before = threading.Event(), flags.tensor_float_32_execution_enabled()
-    threads = [
-        threading.Thread(target=export.hlo_of, args=(wanted, wanted, "hlo")) for wanted in ("default", "highest") * 2
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(seen) == 200
-    assert all((wanted == "default") == enabled for wanted, enabled in seen)
-    assert flags.tensor_float_32_execution_enabled() == before

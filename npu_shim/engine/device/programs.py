@@ -111,26 +111,25 @@ class InProcess:
         self._pending: Any = None  # what the last step computes
         self._before: dict[str, Any] = {}  # the state that it replaces
 
-    def load(self, manifest: Manifest, hlo: bytes, cache: str = "") -> Loading:
+    def load(self, manifest: Manifest, content: bytes, cache: str = "") -> Loading:
         """Compiles a program, a loop of steps if `manifest.iterations` is above 1.
 
         Args:
             manifest: pjrt.manifest.Manifest.
-            hlo: bytes of an HloModuleProto; of a manifest of kind "stablehlo" the graph that `lower` was given.
+            content: the graph that `lower` was given last.
             cache: path of a folder that keeps compiled programs for later processes, "" for none.
 
         Raises:
-            ConfigError: StableHLO cannot express it.
+            KeyError: it is another graph.
             RuntimeError: XLA cannot compile it.
         """
-        done = self._lowered.pop(hlo) if manifest.kind == "stablehlo" else None
-        artifact = jax_compat.stablehlo(hlo) if done is None else done.artifact
+        done = self._lowered.pop(content)
         manifest = self._in_place(manifest)
-        program = Program(self._jax, manifest, artifact, self._placement, self.platform != "cpu", cache)
+        program = Program(self._jax, manifest, done.artifact, self._placement, self.platform != "cpu", cache)
         replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
         kept = tuple(t.name for t in manifest.kept)
         call, places = _steps_of(program), self._places(manifest.taken)
-        exchanges = (*done.assumed, *ranks.met(program.compile().as_text())) if manifest.ranks and done else ()
+        exchanges = (*done.assumed, *ranks.met(program.compile().as_text())) if manifest.ranks else ()
         passed = tuple(t.name for t in manifest.results if t.kind == "passed")
         number, rows = next(self._numbers), rows_of(places, manifest.iterations)
         self._programs[number] = Loaded(call, places, rows, replaced, kept, passed, program.ranks)

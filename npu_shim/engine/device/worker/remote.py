@@ -88,7 +88,7 @@ class Worker:
             self.settle()
             return self._ask(lambda answer: answer, {"do": "lower", "asked": asked, "cache": cache}, content)
 
-    def load(self, manifest: Manifest, hlo: bytes, cache: str = "") -> Loading:
+    def load(self, manifest: Manifest, content: bytes, cache: str = "") -> Loading:
         """Compiles a program, see `InProcess.load`. Raises memory.NoRoom as well: its feeds have no place."""
         with self._lock:
             self.settle()
@@ -108,7 +108,7 @@ class Worker:
                 return Loading(number, **told)
 
             message = {"do": "load", "manifest": asdict(manifest), "cache": cache, "block": exchange[0]}
-            loading: Loading = self._ask(loaded, message, hlo, [] if fits else [exchange[1]])
+            loading: Loading = self._ask(loaded, message, content, [] if fits else [exchange[1]])
             return loading
 
     def unload(self, number: int) -> None:
