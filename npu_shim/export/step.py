@@ -13,7 +13,6 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any, Mapping, Sequence
 
-from npu_shim.configs import extras
 from npu_shim.export import description
 from npu_shim.options import engine
 from npu_shim.pjrt import arrays, manifest
@@ -137,14 +136,8 @@ def interpreter(wanted: str | None = None) -> str | None:
         return None
     if wanted:
         return wanted
-    python = engine.interpreter()
-    if python is None:
-        raise ConfigError(
-            "a step's program is made by JAX: install it beside TensorFlow (%s), or elsewhere: npu-shim engine "
-            "install, or --jax or %s=PYTHON of an environment with it"
-            % (extras.pip_install("cpu-tf221,pjrt"), engine.JAX)
-        )
-    return python
+    engine.require_jax("the program of a step")
+    return engine.interpreter()
 
 
 def _lowered(step, taken, products, device, python):
