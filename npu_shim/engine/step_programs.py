@@ -6,8 +6,6 @@ import threading
 from dataclasses import replace
 from typing import Any, Mapping, NamedTuple, Sequence
 
-import numpy as np
-
 from npu_shim.engine import sessions
 from npu_shim.engine.device.programs import require_bounds, results_of
 from npu_shim.engine.device.worker import memory, starting
@@ -63,9 +61,10 @@ class StepPrograms:
         self._updated = [variable for variable in prepared.state if variable.updated]
         self._told: dict[str, str] = {}  # name of a feed whose value is part of programs -> why
         self._lock = threading.RLock()
-        self._forget_device()
+        self._opened: _Opened | None = None
+        self._is_there = self._is_newer = False  # whether the device has the variables, and newer values of them
 
-    def run(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+    def run(self, arrays: Sequence[Any]) -> list[Any]:
         """Runs a call's steps: takes the feeds, stacked where there are several steps; returns the fetched values.
 
         Raises:
@@ -119,8 +118,7 @@ class StepPrograms:
         return self._opened
 
     def _forget_device(self) -> None:
-        self._opened: _Opened | None = None
-        self._is_there = self._is_newer = False  # whether the device has the variables, and newer values of them
+        self._opened, self._is_there, self._is_newer = None, False, False
 
     def _assign(self, device: Any) -> None:
         values = device.get([variable.name for variable in self._updated])
@@ -128,7 +126,7 @@ class StepPrograms:
             variable.assign(values[variable.name])
         self._is_newer = False
 
-    def _loaded(self, arrays: Sequence[np.ndarray]) -> Any:
+    def _loaded(self, arrays: Sequence[Any]) -> Any:
         """The number of the program for these feeds."""
         programs, shapes = self._open().programs, tuple(array.shape[self._count > 1 :] for array in arrays)
         while True:
@@ -148,7 +146,7 @@ class StepPrograms:
                 programs.add(key, number)
             return number
 
-    def _known(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    def _known(self, arrays: Sequence[Any]) -> dict[str, Any]:
         """The values of feeds that are part of the program, by name."""
         known = {name: array for name, array in zip(self._names, arrays) if name in self._told}
         if self._count == 1:
