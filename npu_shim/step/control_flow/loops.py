@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import guards
-from npu_shim.step.control_flow import appended, counted, sunk, traced_loops, trips
-from npu_shim.step.frames import Variables
+from npu_shim.step.control_flow import appended, counted, traced_loops, trips
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import Refusal, Unsupported
 from npu_shim.step.schedule import Loop
@@ -108,7 +107,6 @@ def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
     values = {merge: scope.value(raw) for merge, raw in start.items()}
     growing = appended.variables(loop, scope, values)
     values.update((merge, appended.opened(values[merge])) for merge in growing)
-    sums = sunk.variables(loop, scope, values, None if guard else count.most)
     for merge, value in values.items():
         if isinstance(value, HANDLES):
             raise scope.refusal(scope.nodes[merge], "a handle changes from iteration to iteration")
@@ -128,27 +126,17 @@ def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
         if count.most is None:
             inner.bounding = (*inner.bounding, *scope.integers_behind(loop.condition.name))
         appended.leave_out(inner, growing.values())
-        sunk.leave_out(inner, sums.values())
         _pass(inner, loop, TAKEN, loop.items)
-
-        def following(variable: Variables) -> Any:
-            merge = variable.merge
-            if merge in growing:
-                return appended.with_rows(inner, carried[merge], growing[merge])
-            if merge in sums:
-                return sunk.following(inner, sums[merge], carried[merge], number)
-            return inner.carried(variable.following)
-
-        return {variable.merge: following(variable) for variable in loop.variables}
-
-    def fitted(first: Any, result: Any) -> Any:
-        first = sunk.with_room(first, result, count.most or 0) if sums else first
-        return appended.fitted(scope, loop, count.most)(first, result) if growing else first
+        return {
+            variable.merge: appended.with_rows(inner, carried[variable.merge], growing[variable.merge])
+            if variable.merge in growing else inner.carried(variable.following)
+            for variable in loop.variables
+        }  # fmt: skip
 
     known = count._replace(is_exact=count.is_exact and not guard)
+    fitted = appended.fitted(scope, loop, count.most) if growing else None
     last = traced_loops.while_loop(scope.run, values, condition, body, known, fitted)
-    summed = {merge: sunk.closed(values[merge], last[merge]) for merge in sums}
-    return {**last, **summed, **{merge: appended.closed(last[merge], known.is_exact) for merge in growing}}
+    return {**last, **{merge: appended.closed(last[merge], known.is_exact) for merge in growing}}
 
 
 def _unrolled(scope: Any, loop: Loop, start: dict[str, Any], count: int) -> Any:
