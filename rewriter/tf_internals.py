@@ -114,13 +114,6 @@ def control_flow_place(graph: Any) -> ControlFlowPlace:
     return ControlFlowPlace(innermost and innermost.name, repeated, waits_for)
 
 
-def functional_loop(condition: Any, body: Any, start: Any) -> Any:
-    """Returns what a While op leaves of the tensors `start`, whichever control flow the process makes otherwise."""
-    from tensorflow.python.ops import while_v2
-
-    return while_v2.while_loop(condition, body, start)
-
-
 def partitions(partitioned: Any) -> tuple[int, ...]:
     """Returns the number of parts along each axis of a PartitionedVariable."""
     return tuple(partitioned._get_partitions())
@@ -393,16 +386,6 @@ def read_only_graph(graph_def: Any) -> Any:
         return _read_only_graph()(graph_def.SerializeToString())
     except tf.errors.InvalidArgumentError as reason:
         raise ValueError(str(reason)) from reason  # as import_graph_def does
-
-
-def constant_value(tensor: Any) -> Any:
-    """Returns the value (np.ndarray) of a tensor of a graph that constants and known shapes determine; None for others.
-
-    `tf.get_static_value` knows few ops; this evaluates any, StridedSlice of a Shape for instance.
-    """
-    from tensorflow.python.client import pywrap_tf_session
-
-    return pywrap_tf_session.TF_TryEvaluateConstant_wrapper(tensor.graph._c_graph, tensor._as_tf_output())
 
 
 def constant_shape(tensor: Any) -> Any:

@@ -1,11 +1,10 @@
-"""CPU seconds from a training graph's bytes to a lowered program: TensorFlow's converter beside the interpreter of JAX.
+"""CPU seconds from a training graph's bytes to a lowered program of the interpreter of JAX.
 
     python scripts/bench_step_preparation.py FOLDER [--graphs bert_tiny_train,resnet50_train] [--repeats 3]
 
-FOLDER has graphs.json and NAME.pb.gz, see there. Needs TensorFlow and JAX in one Python. Both ways begin with the graph
-in float32, pruned to its step; the converter's ends with HLO, the interpreter's with StableHLO. They take turns; the
-ratio is the median of the turns' ratios. What both do first (import, pruning, rewrite, explicit state) is told apart,
-too.
+FOLDER has graphs.json and NAME.pb.gz, see there. Needs TensorFlow and JAX in one Python. It begins with the graph in
+float32, pruned to its step, and ends with StableHLO. What is done once for a step (import, pruning, rewrite, its
+variables) is told apart from what is done for each set of feed shapes.
 """
 
 import argparse
@@ -38,34 +37,27 @@ def prepared(content, entry):
     return step_function.prepare(source, fetches, feeds, fixed, None, "GPU", **FLOAT32)
 
 
-def converted(content, entry):
-    """Lowers a step by TensorFlow's converter."""
-    prepared(content, entry).as_program().for_shapes().hlo("hlo_serialized")
+def lowered(step):
+    """Lowers a Prepared for a GPU."""
+    from npu_shim.step import lowering
+    from npu_shim.xla import interpreted
 
-
-def interpreted(content, entry):
-    """Lowers a step by the interpreter."""
-    from npu_shim.step import lowering, switch
-    from npu_shim.xla import interpreted as packing
-    from npu_shim.xla.passes.resources import random_ops
-
-    with switch.turned_on():
-        step = prepared(content, entry)
     shapes = [tuple(feed.shape.as_list()) for feed in step.feeds.values()]
     feeds = [[feed.name, feed.dtype.name, shape] for feed, shape in zip(step.feeds.values(), shapes)]
-    held = (variable for variable in step.state if variable.name != random_ops.STATE)
-    state = [[variable.name, variable.dtype.name, variable.shape] for variable in held]
-    content = packing.of(step.as_program(), shapes).content
+    state = [[variable.name, variable.dtype.name, variable.shape] for variable in step.state]
+    content = interpreted.of(step.as_program(), shapes).content
     done = lowering.lowered(content, feeds, state, {}, "gpu", "highest")
     if done.refusal:
         sys.exit(done.refusal)
 
 
-def seconds(way, *arguments):
-    """CPU seconds of a call."""
+def turn(content, entry):
+    """CPU seconds of both parts."""
     start = time.process_time()
-    way(*arguments)
-    return time.process_time() - start
+    step = prepared(content, entry)
+    middle = time.process_time()
+    lowered(step)
+    return middle - start, time.process_time() - middle
 
 
 def rows(folder, names, repeats):
@@ -73,12 +65,9 @@ def rows(folder, names, repeats):
     entries = json.loads((folder / "graphs.json").read_text())
     for name in names:
         content, entry = gzip.decompress((folder / (name + ".pb.gz")).read_bytes()), entries[name]
-        turns = [
-            [seconds(way, content, entry) for way in (prepared, converted, interpreted)] for _ in range(repeats + 1)
-        ][1:]
-        both, old, new = (statistics.median(column) for column in zip(*turns))
-        ratio = statistics.median(new / old for _, old, new in turns)
-        yield [name, str(entry["nodes"]), "%.2f" % both, "%.2f" % old, "%.2f" % new, "%.2f" % ratio]
+        turns = [turn(content, entry) for _ in range(repeats + 1)][1:]
+        once, lowering = (statistics.median(column) for column in zip(*turns))
+        yield [name, str(entry["nodes"]), "%.2f" % once, "%.2f" % lowering]
 
 
 def main():
@@ -93,7 +82,7 @@ def main():
     import tensorflow.compat.v1 as tf
 
     tf.disable_v2_behavior()
-    columns = ["graph", "nodes", "first, s", "converter, s", "interpreter, s", "ratio"]
+    columns = ["graph", "nodes", "once, s", "for each set of shapes, s"]
     bench_tables.table(columns, rows(given.folder, given.graphs.split(","), given.repeats), given.write)
     return 0
 

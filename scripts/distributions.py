@@ -20,10 +20,6 @@ BUILD = """
 import sys
 from npu_shim.session.native import build
 build.build_for_wheel(sys.argv[1])
-import tensorflow as tf
-if not tf.__version__.startswith("1."):
-    from npu_shim.session.native import functionalize
-    build.build_for_wheel(sys.argv[1], functionalize.SOURCES, functionalize.LIBRARIES)
 """
 
 

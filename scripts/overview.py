@@ -27,7 +27,7 @@ def boxes() -> Tuple[Box, Box, Box, Box, Box]:
     """Returns what the picture shows: script, options, rewriter, session, compiled step."""
     from npu_shim.rewriter import rewrite
     from npu_shim.session.pipeline import SESSION
-    from npu_shim.xla.pipeline import PIPELINES
+    from npu_shim.xla.pipeline import PRUNE
 
     steps = tuple(step.name for step in rewrite.PRECISION.passes)
     return (
@@ -44,8 +44,9 @@ def boxes() -> Tuple[Box, Box, Box, Box, Box]:
             "npu_shim/session, each pass checked against", "what it promises:"),
             (("", tuple(listed.name for listed in SESSION.passes)),)),
         Box("step", "As a compiled step", ("npu_shim/xla; the rewriter works behind the first pipeline:",),
-            tuple(("%s: %s" % (p.name, p.purpose.partition(":")[0]), tuple(listed.name for listed in p.passes))
-                  for p in PIPELINES)),
+            (("%s: %s" % (PRUNE.name, PRUNE.purpose), tuple(listed.name for listed in PRUNE.passes)),
+             ("for each set of feed shapes", ("attention", "recomputation", "packing")),
+             ("interpreted by JAX (npu_shim/step)", ("schedule", "rules", "random", "control_flow", "containers")))),
     )  # fmt: skip
 
 

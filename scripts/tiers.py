@@ -27,7 +27,7 @@ AS_THE_REFERENCE = (
     "learning_rates", "loop_conditions", "loss_scale_checkpoint", "loss_scale_golden", "loss_scale_in_functions",
     "loss_scale_regressions", "loss_scale_safety", "loss_scale_training", "loss_scale_windows", "masters_of_scripts",
     "mode_training", "reference_calls", "reference_reads", "rounding", "saturation", "scopes_around_calls",
-    "step_passes", "step_rewrites", "unscaled_by_hand", "untaken_options", "xla_conditionals", "xla_nan",
+    "step_passes", "unscaled_by_hand", "untaken_options", "xla_conditionals", "xla_nan",
     "xla_session", "xla_slow_ops",
 )  # fmt: skip
 

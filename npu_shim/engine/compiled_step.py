@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import replace
 from typing import Any, Mapping
 
 import numpy as np
@@ -18,9 +17,7 @@ from npu_shim.engine.step_programs import StepPrograms
 from npu_shim.options import engine as options_of_engine
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest, one_of
-from npu_shim.step import switch
 from npu_shim.xla import rewriting, step_checkpoint, step_function
-from npu_shim.xla.passes.resources import random_ops
 from npu_shim.xla.sources import Source
 
 ENGINE = "pjrt"
@@ -81,10 +78,7 @@ def compile_step(
     most = rewriting.programs_of(source, options)
     wanted = list(fetches.values()) if isinstance(fetches, dict) else fetches
     source = source.of_step(wanted)
-    with switch.turned_on():
-        prepared = step_function.prepare(source, wanted, feeds, constants, None, device, **options)
-    state = tuple(variable for variable in prepared.state if variable.name != random_ops.STATE)  # the converter's
-    prepared = replace(prepared, state=state)
+    prepared = step_function.prepare(source, wanted, feeds, constants, None, device, **options)
     programs = StepPrograms(prepared, iterations_per_loop, device, rewriting.cache_of(source, options), most)
     return CompiledStep(prepared, source, fetches, iterations_per_loop, programs)
 

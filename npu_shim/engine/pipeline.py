@@ -17,8 +17,7 @@ from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.passes import pipeline
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline
-from npu_shim.xla.passes import pruning
-from npu_shim.xla.passes.resources import host_reports
+from npu_shim.xla.passes import host_reports, pruning
 
 
 @dataclass

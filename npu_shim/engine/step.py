@@ -29,8 +29,7 @@ from npu_shim.step import counters
 from npu_shim.step.packing import AGAIN
 from npu_shim.step.rules.table import IDS
 from npu_shim.xla import step_function
-from npu_shim.xla.passes import pruning
-from npu_shim.xla.passes.resources import writers
+from npu_shim.xla.passes import pruning, writers
 
 VALUE, COUNTER, SEGMENTS = "value", "counter", "segments"  # ways in which the session gives constants
 PASSED = "passed"  # kind of a tensor that stays on the device, see `pjrt.manifest.Tensor`
@@ -395,7 +394,7 @@ def _prepared(source, cut, program, wanted, rewritten, options):
     )
     graph_def = step_function.checked(graph_def, kept, list(feeds), manner.watching)
     values = _values_for_unknown_shapes(graph_def, source)
-    return step_function.lowered(graph_def, wanted, feeds, plan, source, manner, values)
+    return step_function.of_step(graph_def, wanted, feeds, plan, source, manner, values)
 
 
 def _rewritten(source, graph_def, preserved, placeholders, options):

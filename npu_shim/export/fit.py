@@ -57,7 +57,7 @@ def of_graph(
 
     Args:
         source: a `sources.Source`.
-        fetches: as for `step_function.build`.
+        fetches: as for `step_function.prepare`.
         feeds_of: batch -> feeds with their shapes.
         forms: name -> precision options.
         card: Card.

@@ -8,9 +8,7 @@ import numpy as np
 
 from npu_shim.pjrt import arrays
 from npu_shim.rewriter import tf_internals
-from npu_shim.step import switch
 from npu_shim.xla import step_function
-from npu_shim.xla.passes.resources import random_ops
 from npu_shim.xla.sources import Source
 
 GRAPH = "npu_shim/graph"  # as in `step.functions`, which needs JAX
@@ -63,9 +61,8 @@ def write_jax(
 
 def _packed(source: Any, fetches: Any, feeds: Any, values: Any, options: Any) -> tuple[bytes, dict[str, Any]]:
     """(A step's packed graph, its state)."""
-    with switch.turned_on():
-        source = Source.of(source).of_step(fetches)
-        prepared = step_function.prepare(source, fetches, feeds, None, values, None, **options)
+    source = Source.of(source).of_step(fetches)
+    prepared = step_function.prepare(source, fetches, feeds, None, values, None, **options)
     with tf_internals.eager_mode():
-        state = {variable.name: variable.value for variable in prepared.state if variable.name != random_ops.STATE}
+        state = {variable.name: variable.value for variable in prepared.state}
     return prepared.packed, state

@@ -19,7 +19,7 @@ from npu_shim.pjrt import arrays, manifest
 from npu_shim.pjrt.manifest import ROWS, Manifest
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, nearest, one_of
-from npu_shim.step import apart, switch
+from npu_shim.step import apart
 from npu_shim.xla import interpreted, step_checkpoint, step_function
 from npu_shim.xla.sources import Source
 
@@ -112,8 +112,7 @@ def program(
     """Returns what `export` writes; arguments and errors likewise, but `source` is a `sources.Source`."""
     one_of(float32_products, PRODUCTS, "float32_products")
     python = interpreter(jax)
-    with switch.turned_on():
-        prepared = step_function.prepare(source, fetches, feeds, constants, values, device, **options).as_program()
+    prepared = step_function.prepare(source, fetches, feeds, constants, values, device, **options).as_program()
     shapes = [feed.with_shape().shape.as_list() for feed in prepared.feeds.values()]
     taken = description.arguments(prepared, shapes)
     step = interpreted.of(prepared, shapes)

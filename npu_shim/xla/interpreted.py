@@ -12,10 +12,10 @@ from npu_shim.rewriter.analysis.frames import V1_OPS
 from npu_shim.rewriter.collector import without_collector
 from npu_shim.session import lines
 from npu_shim.xla import step_function
+from npu_shim.xla.passes import rematerialization
 from npu_shim.xla.passes.attention import fusion
 from npu_shim.xla.passes.attention.report import ELSEWHERE, OFF, Attention
-from npu_shim.xla.passes.memory import rematerialization
-from npu_shim.xla.passes.memory.rematerialization.report import Recomputation
+from npu_shim.xla.passes.rematerialization.report import Recomputation
 from npu_shim.xla.passes.sizes import Sizes
 
 UNSIZED = "the sizes of tensors in the step's loops are not known: %s"
@@ -49,7 +49,7 @@ def of(prepared: step_function.Prepared, shapes: Sequence[Any]) -> Interpreted:
     attention = _unfused(manner)
     if recomputation and attention:
         return Interpreted(prepared.packed, recomputation, attention, {})
-    module = prepared.module_for_jax()
+    module = prepared.module()
     with prepared.sized(module, shapes):
         try:
             sizes = Sizes(module)

@@ -16,7 +16,6 @@ from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.ir.graph import Node
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.step import counters, packing
-from npu_shim.xla.passes.resources import random_ops
 from npu_shim.xla.sources import Source
 
 _CREATING = threading.Lock()
@@ -109,13 +108,6 @@ def _variable(name: str, node: Node, value: Any, updated: bool) -> StateVariable
 def _sizes(shape: Any) -> Any:
     """A Shape as a tf.TensorShape takes it."""
     return None if shape is None or shape.dims is None else [None if size < 0 else size for size in shape.dims]
-
-
-def of_random_ops(module: Module) -> tuple[StateVariable, ...]:
-    """The state that TensorFlow's converter gives a step's random ops, which has other numbers than a session's."""
-    if not random_ops.chosen(module):
-        return ()
-    return (StateVariable(random_ops.STATE, tf.int64, tf.TensorShape([2]), True, [random_ops.initial_state()]),)
 
 
 def of_draws(draws: Sequence[Any]) -> tuple[StateVariable, ...]:

@@ -13,7 +13,6 @@ import tensorflow.compat.v1 as tf
 from npu_shim.checkpoint.selection import FLOATS
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.step import counters
-from npu_shim.xla.passes.resources import random_ops
 from npu_shim.xla.sources import READS, VARIABLE_OPS
 
 PART = re.compile(r"/part_\d+(?=/|$)")  # TensorFlow appends it to a part's name, before a slot's name
@@ -78,7 +77,7 @@ def values(prefix: str, graph: Any) -> dict[str, np.ndarray]:
 
 def is_of_random_ops(name: str) -> bool:
     """Whether a variable of a step is the state of its random ops, which the script does not have."""
-    return name == random_ops.STATE or name.startswith(counters.STATE)
+    return name.startswith(counters.STATE)
 
 
 def _parts_of(wanted, shapes):

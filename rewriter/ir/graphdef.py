@@ -100,12 +100,6 @@ def _as_described(graph: Graph) -> int:
     return DATA | INPUTS if isinstance(graph, Function) else DATA
 
 
-def add_functions(module: Module, protos: Iterable[Any]) -> None:
-    """Adds functions that FunctionDefs describe to the library; ValueError if a name is taken."""
-    for proto in protos:
-        module.functions.add(_read_function(module, proto))
-
-
 class _Values(Dict[str, Value]):
     """Input as text -> Value, each found once."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Container, Iterable, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, Container, Iterable, Iterator, NamedTuple
 
 from . import definitions
-from .attributes import DType
-from .definitions import Argument, Definition
+from .definitions import Definition
 from .graph import DATA, INPUTS, Graph, Node, Value
 
 
@@ -43,29 +42,10 @@ class Function(Graph):
         """The values that it returns, in the order of its signature."""
         return [self.results[output.name] for output in self.signature.outputs]
 
-    def retype(self, dtypes: Mapping[Value, int]) -> None:
-        """Gives arguments and results that are among these values other dtypes; other nodes are not changed."""
-        inputs = _retyped(self.signature.inputs, [node.value for node in self.arguments], dtypes)
-        outputs = _retyped(self.signature.outputs, self.returned, dtypes)
-        if (inputs, outputs) != (self.signature.inputs, self.signature.outputs):
-            self.signature = self.signature._replace(inputs=inputs, outputs=outputs)
-            self.version += 1
-        for node, argument in zip(self.arguments, inputs):
-            if node.value in dtypes and node.attrs.get("T") != argument.dtype:
-                node.attrs["T"] = DType(argument.dtype)
-
     def renamed_outputs(self, node: Node) -> None:
         """Has the inputs that name a node's outputs written anew."""
         for user in node.users():
             user.touched |= INPUTS
-
-
-def _retyped(
-    arguments: Iterable[Argument], values: Iterable[Value], dtypes: Mapping[Value, int]
-) -> tuple[Argument, ...]:
-    return tuple(
-        argument._replace(dtype=dtypes.get(value, argument.dtype)) for argument, value in zip(arguments, values)
-    )
 
 
 class Module:

@@ -3,7 +3,7 @@
 import pytest
 from definitions import known
 
-from npu_shim.rewriter.analysis import branches, cache, calls, frames, order, writes
+from npu_shim.rewriter.analysis import branches, cache, frames, order, writes
 from npu_shim.rewriter.ir import text
 
 LOOP = """
@@ -184,52 +184,3 @@ def test_what_is_fed_decides_by_itself():
     fed = frozenset([nodes["i"]])
     assert branches.inside(nodes, fed)[nodes["b"]] == {(nodes["i"].value, 1)}
     assert branches.decides(nodes["t"], fed) is nodes["i"].value
-
-
-CALLS = """\
-p:Placeholder{dtype=bool}
-x:Placeholder{dtype=float32}
-c:If{then_branch=@f, else_branch=@g}(p, x)
-l:While{cond=@q, body=@h}(x)
-k:Case{branches=[@h, @f, @q ]}(x, p)
-t:PartitionedCall{f=@top}(x)
-d:top(x)
-n:PartitionedCall(x)
-y:Identity{T=float32}(x)
-function f(a: float32) -> ()
-  e:Exp{T=float32}(a)
-end
-function g(a: float32) -> ()
-  c:f(a)
-end
-function h(a: float32) -> ()
-  c:h(a)
-end
-function top(a: float32) -> ()
-  i:StatelessIf{then_branch=@g, else_branch=@h}(a, a)
-end
-function unused(a: float32) -> ()
-  e:Exp{T=float32}(a)
-end
-"""
-
-
-def test_what_nodes_call_and_what_they_give():
-    graph = text.parse(CALLS, known).graph
-    kinds = {node.name: calls.kind(node) for node in graph if calls.kind(node)}
-    assert kinds == {"c": "branch", "l": "loop", "k": "branch", "t": "call", "d": "call", "n": "call"}
-    assert {name: calls.names(graph[name]) for name in kinds} == {
-        "c": ["g", "f"], "l": ["q", "h"], "k": ["h", "f", "q"], "t": ["top"], "d": ["top"], "n": [""],
-    }  # fmt: skip
-    assert [function.name for function in calls.functions(graph["k"])] == ["h", "f"]  # there is no q
-    assert {name: [str(value) for value in calls.given(graph[name])] for name in "clkt"} == {
-        "c": ["x"], "l": ["x"], "k": ["p"], "t": ["x"],
-    }  # fmt: skip
-
-
-def test_functions_that_have_or_call_wanted_nodes_come_with_their_callers_first():
-    graph = text.parse(CALLS, known).graph
-    wanted = [function.name for function in calls.callers_first(graph, lambda node: node.op == "Exp")]
-    assert sorted(wanted) == ["f", "g", "top"]
-    assert wanted.index("top") < wanted.index("g") < wanted.index("f")
-    assert calls.callers_first(graph, lambda node: node.op == "Log") == []

@@ -219,7 +219,7 @@ def test_messages_that_troubleshooting_quotes_are_those_of_the_code():
         if not any(form.search(text) for text in texts):
             missing.append(message)
     assert len(quoted()) > 100
-    assert missing == []
+    assert missing == [], "\n".join(missing)
 
 
 def test_the_site_builds(tmp_path):

@@ -11,6 +11,7 @@ from npu_shim.engine import installing
 from npu_shim.engine.device.worker import environments
 from npu_shim.options import engine as options
 from npu_shim.rewriter.errors import ConfigError
+from npu_shim.step import switch
 
 PYTHON = os.environ.get(options.JAX) or (sys.executable if options.has_jax() else None)
 HERE = sys.version_info[:2]
@@ -171,3 +172,25 @@ def test_run_takes_the_interpreter_in_front_of_the_script(folder, tmp_path, monk
 def test_run_without_the_interpreter_s_path_says_what_it_needs(capfd):
     assert cli.main(["run", "--jax"]) == 2
     assert "--jax needs the path of an interpreter with JAX" in capfd.readouterr().err
+
+
+def test_the_word_that_chose_another_way_for_steps_has_no_effect_and_is_told(monkeypatch):
+    monkeypatch.delenv(switch.VARIABLE, raising=False)
+    assert switch.without_effect() == ""
+    monkeypatch.setenv(switch.VARIABLE, "jax")
+    assert switch.without_effect() == ""
+    monkeypatch.setenv(switch.VARIABLE, "tensorflow")
+    assert switch.without_effect() == "NPU_SHIM_STEP=tensorflow has no effect: steps are interpreted by JAX"
+    monkeypatch.setenv(switch.VARIABLE, "jacks")
+    with pytest.raises(ConfigError, match="NPU_SHIM_STEP is 'jacks', expected one of jax, tensorflow"):
+        switch.without_effect()
+
+
+def test_ranks_meet_around_programs_unless_they_are_told_otherwise(monkeypatch):
+    monkeypatch.delenv(options.RANKS, raising=False)
+    assert not options.ranks_meet_inside()
+    monkeypatch.setenv(options.RANKS, "together")
+    assert options.ranks_meet_inside()
+    monkeypatch.setenv(options.RANKS, "togeter")
+    with pytest.raises(ConfigError, match=r"NPU_SHIM_RANKS is 'togeter'.*did you mean 'together'"):
+        options.ranks_meet_inside()

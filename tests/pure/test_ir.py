@@ -355,14 +355,6 @@ t:Split{T=float32, num_split=2}(p:1, a)
     assert dict(function.ret) == {"v": "t:output:0", "i": "k:output:0"}
 
 
-def test_functions_are_added_as_their_protos_describe_them():
-    module, other = graphdef.read(message(FORWARD), known), message(CALL).library.function
-    graphdef.add_functions(module, other)
-    assert graphdef.write(module).library.function[0] == other[0]
-    with pytest.raises(ValueError, match="the library has a function 'top' already"):
-        graphdef.add_functions(module, other)
-
-
 def test_the_library_knows_signatures_without_bodies():
     module = graphdef.read(message(CALL), known)
     assert module.definition("top").inputs[0].dtype == NUMBERS["float32"]
@@ -449,31 +441,6 @@ def test_what_is_said_of_a_nodes_types_goes_with_its_dtypes():
     graph["s"].attrs["list"] = (FLOAT16, FLOAT16)
     written = {node.name: node.experimental_type for node in graphdef.write(graph.module).node}
     assert written == {"x": "a product", "w": "a product", "s": "", "y": "", "n": "a product"}
-
-
-def test_arguments_and_results_of_a_function_take_other_dtypes():
-    proto = message(CALL)
-    signature, noted = proto.library.function[0].signature, proto.library.function[0].arg_attr
-    for argument in (*signature.input_arg, *signature.output_arg):
-        argument.experimental_full_type = "an Optional"
-    noted[0].attr["_output_shapes"].i = 1
-    module = graphdef.read(proto, known)
-    body = module.functions["top"]
-    version = body.version
-    body.retype({body["k"].value: NUMBERS["int32"]})
-    assert body.version == version
-    body.retype({body["a"].value: FLOAT16, body["t"].value: FLOAT16})
-    body["t"].attrs["T"] = FLOAT16
-    assert text.show(module).count("function top(a: float16) -> (v: float16, i: int32)") == 1
-    assert [node.attrs["T"] for node in body.arguments] == [FLOAT16]
-    assert body.returned == [body["t"].value, body["k"].value]
-    function = graphdef.write(module).library.function[0]
-    written = [*function.signature.input_arg, *function.signature.output_arg]
-    assert [(argument.name, argument.type) for argument in written] == [
-        ("a", FLOAT16), ("v", FLOAT16), ("i", NUMBERS["int32"]),
-    ]  # fmt: skip
-    assert [argument.experimental_full_type for argument in written] == ["", "", "an Optional"]
-    assert not function.arg_attr
 
 
 def test_functions_are_added_and_removed():

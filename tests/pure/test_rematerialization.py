@@ -7,8 +7,8 @@ import pytest
 
 from npu_shim.options import words
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.xla.passes.memory.rematerialization import cut, plan, report
-from npu_shim.xla.passes.memory.rematerialization.step import Node, Result, Step
+from npu_shim.xla.passes.rematerialization import cut, plan, report
+from npu_shim.xla.passes.rematerialization.step import Node, Result, Step
 
 
 def step_of(text, small=()):

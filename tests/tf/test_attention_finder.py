@@ -11,7 +11,6 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim import export
 from npu_shim.pjrt.attention.spec import BACKWARD, FORWARD, Spec
-from npu_shim.step import switch
 from npu_shim.xla import interpreted, step_function
 from npu_shim.xla.sources import Source
 
@@ -201,8 +200,7 @@ def prepared(way, options, rate=0.0, gated=True):
 
 def prepared_of(session, fetches, feeds, **options):
     """A Prepared of a session's step."""
-    with switch.turned_on():
-        return step_function.prepare(Source.of(session), fetches, feeds, **options)
+    return step_function.prepare(Source.of(session), fetches, feeds, **options)
 
 
 def with_calls(step):

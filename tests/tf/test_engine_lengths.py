@@ -14,7 +14,7 @@ from npu_shim.engine import sessions as engine
 from npu_shim.engine.runtime import loading, runs
 from npu_shim.options import engine as options
 from npu_shim.options.reports import ledger
-from npu_shim.xla.passes.shapes import static_shapes
+from npu_shim.xla.passes import static_shapes
 
 HAS_ENGINE = not tf.__version__.startswith("1.") and (options.has_jax() or options.interpreter())
 if HAS_ENGINE and not options.has_jax():

@@ -37,7 +37,7 @@ class Device:
 def test_a_loop_takes_the_place_of_the_program_of_one_step_which_is_freed():
     programs = Programs(None, "")
     programs.device = device = Device()
-    prepared = SimpleNamespace(step=tf.GraphDef())
+    prepared = SimpleNamespace(graph_def=tf.GraphDef())
     part = SimpleNamespace(
         constants=(), feeds=(), prepared=prepared, meeting=None, compiled=lambda *_: (Described(), b"")
     )

@@ -62,8 +62,8 @@ def test_two_sides_of_a_conditional_exclude_each_other():
     assert ran(lambda v: tf.cond(v > 1.0, lambda: tf.assign(v, v * 3.0), lambda: tf.assign(v, v * 5.0))) == 6
 
 
-def thrice(v, x, of=lambda v, amount: v + amount):
-    return tf.group([tf.assign(v, of(v, float(2**number))) for number in range(3)])
+def thrice(v, x):
+    return tf.group([tf.assign(v, v + float(2**number)) for number in range(3)])
 
 
 def passed_on(v, x):

@@ -12,7 +12,6 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim.engine import sessions as engine
 from npu_shim.estimator import iterations
-from npu_shim.step import switch
 from npu_shim.xla import interpreted, step_function
 from npu_shim.xla.sources import Source
 
@@ -153,9 +152,8 @@ def test_attention_and_what_is_computed_again_are_looked_for_on_every_tensorflow
     wide = wide * 0.5 * (1.0 + tf.tanh(0.8 * (wide + 0.04 * wide * wide * wide)))
     loss = tf.reduce_mean(tf.square(tf.matmul(wide, kernel) - 1.0))
     train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
-    with switch.turned_on():
-        source, shapes = Source.of(tf.get_default_graph()), {x: [4, 8, 16]}
-        prepared = step_function.prepare(source, [loss, train], shapes, device="GPU")
+    source, shapes = Source.of(tf.get_default_graph()), {x: [4, 8, 16]}
+    prepared = step_function.prepare(source, [loss, train], shapes, device="GPU")
     step = interpreted.of(replace(prepared, manner=replace(prepared.manner, has_kernels=True)), [(4, 8, 16)])
     assert [taken.shape for taken in step.attention.taken] == [(4, 1, 8, 8)]
     assert step.recomputation.chains

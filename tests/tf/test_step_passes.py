@@ -5,13 +5,14 @@ import pathlib
 import pytest
 import reference_material
 import tensorflow.compat.v1 as tf
-from passes_as_text import after, stays
+from passes_as_text import after
 
 from npu_shim import cli
 from npu_shim.cli.graphs import opt
+from npu_shim.engine.pipeline import ENGINE
 from npu_shim.options import passes
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.errors import ConfigError, PlanError
+from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.ir import graphdef, text
 from npu_shim.rewriter.passes import pipeline
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline
@@ -19,10 +20,7 @@ from npu_shim.session.clusters import unchecked
 from npu_shim.session.pipeline import SESSION
 from npu_shim.xla import step_function
 from npu_shim.xla.passes import dead_control_dependencies
-from npu_shim.xla.passes.memory import ordering
-from npu_shim.xla.passes.resources import dynamic_stitch, fetched, slice_writes
-from npu_shim.xla.passes.shapes import dynamic_shapes
-from npu_shim.xla.pipeline import PIPELINES, SHAPES
+from npu_shim.xla.pipeline import PRUNE
 from npu_shim.xla.sources import Source
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "passes.md"
@@ -32,13 +30,13 @@ since_2_15 = pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorF
 # -- lists -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("line", [SESSION, *PIPELINES], ids=lambda line: line.name)
+@pytest.mark.parametrize("line", [SESSION, ENGINE, PRUNE], ids=lambda line: line.name)
 def test_the_lists_are_in_order(line):
     assert pipeline.problems(line) == []
 
 
 def test_a_pass_is_in_one_pipeline():
-    names = [step.name for line in PIPELINES for step in line.passes] + [line.name for line in PIPELINES]
+    names = [step.name for line in opt.runnable() for step in line.passes] + [line.name for line in opt.runnable()]
     assert len(names) == len(set(names))
 
 
@@ -50,7 +48,7 @@ def test_the_page_is_the_list():
 def test_the_command_lists_each_pass_with_its_reason(capsys):
     assert cli.main(["opt", "--list"]) == 0
     out = capsys.readouterr().out
-    assert all(step.name in out and step.reason in out for line in PIPELINES for step in line.passes)
+    assert all(step.name in out and step.reason in out for line in opt.runnable() for step in line.passes)
 
 
 def passes_of(words):
@@ -58,14 +56,13 @@ def passes_of(words):
 
 
 def test_words_name_passes_and_pipelines():
-    assert passes_of("anchor-fetches,prune") == [
-        ("resources", ["anchor-fetches"]), ("prune", ["dead-control-dependencies"]),
-    ]  # fmt: skip
-    assert passes_of("shapes") == [("shapes", [step.name for step in SHAPES.passes])]
-    assert [name for name, _ in passes_of("all")] == [line.name for line in PIPELINES]
-    assert passes_of("anchor-fetches,stateless-random") == [("resources", ["anchor-fetches", "stateless-random"])]
-    with pytest.raises(ConfigError, match=r"there is no pass 'anchor-fetch' \(did you mean 'anchor-fetches'\?\)"):
-        passes_of("anchor-fetch")
+    first, second = (step.name for step in SESSION.passes[:2])
+    assert passes_of(first + ",prune") == [("session", [first]), ("prune", ["dead-control-dependencies"])]
+    assert passes_of("session") == [("session", [step.name for step in SESSION.passes])]
+    assert [name for name, _ in passes_of("all")] == ["prune", "precision"]
+    assert passes_of("%s,%s" % (first, second)) == [("session", [first, second])]
+    with pytest.raises(ConfigError, match=r"there is no pass 'prun' \(did you mean 'prune'\?\)"):
+        passes_of("prun")
 
 
 # -- passes ------------------------------------------------------------------------------------------------------------
@@ -107,69 +104,6 @@ def test_waits_for_effects_stay(source):
     before, version = text.show(module), module.version
     dead_control_dependencies.eliminate(module)
     assert (text.show(module), module.version) == (before, version)
-
-
-ENDS = """
-p:Placeholder{dtype=bool} x:Placeholder{dtype=float32} v:VariableV2{dtype=float32, shape=<>}
-s:Switch{T=float32}(x, p) m:Merge{T=float32, N=2}(s, s:1) a:Assign{T=float32}(v, x) y:Exp{T=float32}(x)
-"""
-
-
-def test_fetches_that_go_get_nodes_that_stay():
-    out = after(fetched.anchor, ENDS + "return m:0=m, m:1=m:1, m=^m, a:0=a, y:0=y, v:0=v")
-    assert out.splitlines()[-5:] == [
-        "npu_shim/fetch_0:Identity{T=float32}(m)",
-        "npu_shim/fetch_1:Identity{T=int32}(m:1)",
-        "npu_shim/fetch_2:NoOp(^m)",
-        "npu_shim/fetch_3:Identity{T=float32}(a)",
-        "return m:0=npu_shim/fetch_0, m:1=npu_shim/fetch_1, m=^npu_shim/fetch_2, a:0=npu_shim/fetch_3, y:0=y, v:0=v",
-    ]
-
-
-def test_fetches_that_stay_get_none():
-    stays(fetched.anchor, ENDS + "return y:0=y, y=^y, v:0=v, a=^a, s:1=s:1")
-
-
-WRITE = """
-h:VarHandleOp{dtype=float32, shape=<4>} b:Const{dtype=int32, value=int32<1>(1)} e:Const{dtype=int32, value=int32<1>(3)}
-o:Const{dtype=int32, value=int32<1>(1)} x:Placeholder{dtype=float32} n:NoOp(^x)
-"""
-
-
-@since_2_15
-def test_a_slice_write_becomes_a_select():
-    source = WRITE + "w:ResourceStridedSliceAssign{T=float32, Index=int32}(h, b, e, o, x, ^n) z:NoOp(^w) return z=^z"
-    out = after(slice_writes.lower, source).splitlines()
-    assert out[-3:] == ["w:AssignVariableOp{dtype=float32}(h, w/choice/new, ^n)", "z:NoOp(^w)", "return z=^z"]
-    assert "w/choice/old:ReadVariableOp{dtype=float32}(h, ^x, ^n)" in out
-    constants = [line for line in out if "w/choice/" in line.partition(":")[0] and ":Const" in line]
-    assert constants
-    assert all(line.endswith("(^w/choice/old)") for line in constants)  # in the loop and branch of the write
-
-
-@pytest.mark.parametrize("write", ["w:AssignVariableOp{dtype=float32}(h, x, ^n)", "r:StridedSlice(x, b, e, o)"])
-def test_other_writes_stay(write):
-    stays(slice_writes.lower, WRITE + write)
-
-
-STITCH = """
-p:Placeholder{dtype=int32} z:Const{dtype=int32, value=int32<>(%s)} n:Const{dtype=int32, value=int32<>(6)}
-o:Const{dtype=int32, value=int32<>(1)} r:Range{Tidx=int32}(z, n, o) x:Placeholder{dtype=float32}
-d:DynamicPartition{T=int32, num_partitions=2}(r, p) i:Identity{T=int32}(d:1)
-s:DynamicStitch{N=2, T=float32}(%s, x, x, ^z) y:Identity{T=float32}(s) return y:0=y
-"""
-
-
-@since_2_15
-def test_a_stitch_of_a_partitioned_range_becomes_selects():
-    out = after(dynamic_stitch.lower, STITCH % (0, "d, i")).splitlines()
-    assert "s:Identity{T=float32}(s/choice/rows, ^z)" in out
-    assert not any("DynamicStitch" in line for line in out)
-
-
-@pytest.mark.parametrize(("first", "indices"), [(1, "d, i"), (0, "d, d"), (0, "d, z"), (0, "z, z")])
-def test_other_stitches_stay(first, indices):
-    stays(dynamic_stitch.lower, STITCH % (first, indices))
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
@@ -217,21 +151,6 @@ def test_precision_and_a_session_run_on_a_file_too(tmp_path, capsys):
     assert "precision_mode" in capsys.readouterr().err
 
 
-@since_2_15
-def test_attention_becomes_calls_in_a_file(tmp_path, capsys):
-    source = """
-    q:Placeholder{dtype=float32, shape=<2,2,4,8>} k:Placeholder{dtype=float32, shape=<2,2,6,8>}
-    s:BatchMatMulV2{T=float32, adj_y=true}(q, k) p:Softmax{T=float32}(s) o:BatchMatMulV2{T=float32}(p, k) return o:0=o
-    """
-    path = tmp_path / "graph.pb"
-    path.write_bytes(graphdef.write(text.parse(source), tf.GraphDef).SerializeToString())
-    assert cli.main(["opt", str(path), "--fetches", "o:0", "--passes", "fuse-attention"]) == 0
-    out = capsys.readouterr().out
-    assert "p/attention/forward:StatelessCase{" in out
-    assert "function npu_shim_attention_forward_" in out
-    assert "s:BatchMatMulV2{T=float32, adj_y=true}(q, k)" not in out
-
-
 def test_wrong_words_are_told(graph_file, capsys):
     for words, problem in (
         (["opt"], "a graph file is needed, or --list"),
@@ -257,12 +176,10 @@ def test_graphs_are_written_after_each_pass_that_changed_something(by, tmp_path,
     folder = tmp_path / "graphs"
     if by == "environment":
         monkeypatch.setenv("NPU_SHIM_DUMP_GRAPHS", str(folder))
-    step(**({"npu_shim_dump_graphs": str(folder)} if by == "option" else {})).for_shapes()
-    names = sorted(path.name for path in folder.iterdir())
-    assert [name.partition("-")[0] for name in names].count("prune") == 1
-    (converted,) = [path for path in folder.iterdir() if path.name.endswith("-reference-to-resource.txt")]
-    assert "v:VarHandleOp{" in converted.read_text()
-    assert any(name.endswith("-unique-function-names.txt") or "order-reads" in name for name in names)
+    step(**({"npu_shim_dump_graphs": str(folder)} if by == "option" else {}))
+    (written,) = folder.iterdir()
+    assert written.name.startswith("prune")
+    assert "v:VariableV2{" in written.read_text()
 
 
 @since_2_15
@@ -270,10 +187,10 @@ def test_each_pass_is_checked_on_request(monkeypatch):
     def broken(module, context):
         module.graph["loss"].set_inputs([])
 
-    rows = [Pass("breaks", broken, ""), *SHAPES.passes]
-    monkeypatch.setattr(step_function.pipeline, "SHAPES", Pipeline("shapes", "breaks", tuple(rows)))
+    rows = [Pass("breaks", broken, ""), *PRUNE.passes]
+    monkeypatch.setattr(step_function.pipeline, "PRUNE", Pipeline("prune", "breaks", tuple(rows)))
     with pytest.raises(Exception, match=r"pass 'breaks': 'loss' \(Sum\) has 0 inputs, its op 2"):
-        step(npu_shim_verify="each").for_shapes()
+        step(npu_shim_verify="each")
 
 
 def test_words_of_the_check_are_told(monkeypatch):
@@ -286,45 +203,6 @@ def test_words_of_the_check_are_told(monkeypatch):
     monkeypatch.setenv("NPU_SHIM_VERIFY", "never")
     with pytest.raises(ConfigError, match="NPU_SHIM_VERIFY is 'never', expected one of end, each"):
         passes.wanted({})
-
-
-COUNTER = """
-v:VarHandleOp{dtype=float32, shape=<>} x:Placeholder{dtype=float32} r:ReadVariableOp{dtype=float32}(v)
-w:AssignAddVariableOp{dtype=float32}(v, x) late:ReadVariableOp{dtype=float32}(v, ^w)
-"""
-
-
-def test_reads_run_before_the_writes_that_they_do_not_wait_for():
-    assert after(ordering.order_reads, COUNTER).splitlines()[3] == "w:AssignAddVariableOp{dtype=float32}(v, x, ^r)"
-
-
-@pytest.mark.parametrize("source", [
-    COUNTER.replace("(v, x)", "(v, x, ^r)"),
-    COUNTER.replace("(v)", "(v, ^w)"),
-    "v:VarHandleOp{dtype=float32, shape=<>} r:ReadVariableOp{dtype=float32}(v) q:ReadVariableOp{dtype=float32}(v)",
-])  # fmt: skip
-def test_what_is_in_order_stays(source):
-    stays(ordering.order_reads, source)
-
-
-SLICE = """
-x:Placeholder{dtype=float32, shape=<4>} b:Const{dtype=int32, value=int32<1>(1)} n:Placeholder{dtype=int32, shape=<1>}
-s:StridedSlice{T=float32, Index=int32}(x, b, b, b) y:Cumsum{T=float32, Tidx=int32}(s, z)
-z:Const{dtype=int32, value=int32<>(0)}
-"""
-
-
-@since_2_15
-@pytest.mark.parametrize("fed", ["(x, n, b, b)", "(x, b, n, b)", "(x, b, b, n)"])
-def test_slices_at_constant_places_have_no_open_sizes(fed, monkeypatch):
-    with pytest.raises(PlanError, match=r"node 'y' \(Cumsum\) takes a number of rows that depends on the data"):
-        dynamic_shapes.require_sound(_of_graph_def(SLICE.replace("(x, b, b, b)", fed)))
-    monkeypatch.setattr(dynamic_shapes.static_shapes, "loopless", None)  # nothing asks for shapes
-    dynamic_shapes.require_sound(_of_graph_def(SLICE))
-
-
-def _of_graph_def(source):
-    return graphdef.read(graphdef.write(text.parse(source), tf.GraphDef))
 
 
 UNCHECKED = """
@@ -374,15 +252,6 @@ def test_a_read_only_graph_has_the_shapes_of_an_imported_one():
         graph.get_operation_by_name("none")
     with pytest.raises(RuntimeError, match="finalized"), graph.as_default():
         tf.constant(0)
-
-
-@since_2_15
-def test_a_read_only_graph_knows_values_that_others_determine():
-    source = "c:Const{dtype=int32, value=int32<2>(2, 3)} d:Const{dtype=int32, value=int32<2>(4, 1)} "
-    graph_def = graphdef.write(text.parse(source + "s:Add{T=int32}(c, d) t:Pack{N=2, T=int32}(s, s)"), tf.GraphDef)
-    graph = tf_internals.read_only_graph(graph_def)
-    assert tf_internals.constant_value(graph.get_tensor_by_name("t:0")).tolist() == [[6, 4], [6, 4]]
-    assert tf.get_static_value(graph.get_operation_by_name("t").inputs[1].op.inputs[0]).tolist() == [2, 3]
 
 
 @since_2_15

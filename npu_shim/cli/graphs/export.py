@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def step_of(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """Returns (Source, fetches, feeds with shapes, keyword arguments of `step_function.build` and `export`)."""
+    """Returns (Source, fetches, feeds with shapes, keyword arguments of `step_function.prepare` and `export`)."""
     from npu_shim.cli.graphs import graph_file
     from npu_shim.xla.sources import Source
 

@@ -13,16 +13,17 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.passes.pipeline import NOBODY, Pass, Pipeline, Property, Watch
 
 ALL = "all"
-STEP = ("prune", "resources", "shapes")  # pipelines of a compiled step
+STEP = ("prune", "precision")  # pipelines of a step that JAX interprets
 TITLE = """\
 # Passes
 
 What is made of a graph, in the order in which it happens; this page is `npu-shim opt --list --markdown`.
 
 - A session: `precision`, then `session`.
-- `compile_step` and `npu-shim export`: `prune`, `precision`, `resources`, `shapes`.
+- `compile_step` and `npu-shim export`: `prune`, then `precision`; what attention is and what is computed again is
+  decided for each set of feed shapes (`npu_shim/xla/interpreted.py`), and JAX interprets the graph.
 - The engine: `precision`, then `engine` for each program that a run is cut into (`npu_shim/engine/partition` decides
-  where each node runs), then `prune`, `resources`, `shapes`.
+  where each node runs), then `prune`.
 
 `npu-shim opt GRAPH --fetches A,B --passes a,b` runs some of them on a graph file: passes of a session or of a compiled
 step, by their names or those of their pipelines, and `precision` as a whole. `engine` needs a run of a session."""
@@ -107,9 +108,9 @@ def runnable() -> tuple[Pipeline, ...]:
     """Returns the pipelines that run on a file."""
     from npu_shim.rewriter.rewrite import PRECISION
     from npu_shim.session.pipeline import SESSION
-    from npu_shim.xla.pipeline import PIPELINES
+    from npu_shim.xla.pipeline import PRUNE
 
-    return (PRECISION, SESSION, *PIPELINES)
+    return (PRECISION, SESSION, PRUNE)
 
 
 def run(part: Pipeline, module: Any, job: _Job) -> list[str]:
@@ -118,14 +119,13 @@ def run(part: Pipeline, module: Any, job: _Job) -> list[str]:
     from npu_shim.rewriter.ir import graphdef
     from npu_shim.rewriter.passes import pipeline
     from npu_shim.session.pipeline import Run
-    from npu_shim.xla.pipeline import Context
 
     if part.has_promises:
         done = rewrite_graph(graphdef.write(module), (), job.fetches, job.mode, "XLA", watching=_Shown(watch=job.watch))
         graphdef.replace(module, done.graph_def)
         return [part.name] if done.plan.changed else []
     is_step = part.name != "session"
-    context = Context(has_kernels=True) if is_step else Run(job.graph_def, (), job.fetches, None, True, True)
+    context = None if is_step else Run(job.graph_def, (), job.fetches, None, True, True)
     return pipeline.run(part, module, context, job.watch)
 
 
@@ -141,7 +141,7 @@ def parts_of(words: str, pipelines: Sequence[Pipeline]) -> list[Pipeline]:
     whole = {line.name: line for line in pipelines}
     single = {step.name: replace(line, passes=(step,)) for line in pipelines for step in line.passes}
     single = {name: line for name, line in single.items() if not line.has_promises}
-    steps = [line for line in pipelines if line.name in STEP]
+    steps = sorted((line for line in pipelines if line.name in STEP), key=lambda line: STEP.index(line.name))
     parts: list[Pipeline] = []
     for word in names(words):
         if word not in {**whole, **single, ALL: None}:
@@ -178,13 +178,13 @@ def listings() -> tuple[Listing, ...]:
     from npu_shim.engine.pipeline import ENGINE
     from npu_shim.rewriter import rewrite
     from npu_shim.session.pipeline import SESSION
-    from npu_shim.xla.pipeline import PIPELINES
+    from npu_shim.xla.pipeline import PRUNE
 
     return (
         _listing(rewrite.PRECISION, "rewriter/rewrite.py"),
         _listing(SESSION, "npu_shim/session/pipeline.py"),
         _listing(ENGINE, "npu_shim/engine/pipeline.py"),
-        *(_listing(line, "npu_shim/xla/pipeline.py") for line in PIPELINES),
+        _listing(PRUNE, "npu_shim/xla/pipeline.py"),
     )
 
 

@@ -8,6 +8,7 @@ import collections
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.engine.partition.host import HOST, MEETS
 from npu_shim.engine.partition.nodes import Node
 from npu_shim.engine.runtime import access
 from npu_shim.rewriter import tf_internals
@@ -15,16 +16,14 @@ from npu_shim.rewriter.analysis import writes
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.step import op_names
-from npu_shim.xla.passes.legalize.host import HOST, MEETS
-from npu_shim.xla.passes.resources import host_reports, writers
-from npu_shim.xla.passes.resources.late_reads import ASKS, VARIABLES
+from npu_shim.xla.passes import host_reports, writers
 
 STRING, RESOURCE = tf.string.as_datatype_enum, tf.resource.as_datatype_enum
 FLOATS = frozenset(dtype.as_datatype_enum for dtype in (tf.float16, tf.bfloat16, tf.float32, tf.float64))
 PRODUCTS = ("MatMul", "Conv2D", "Conv3D", "DepthwiseConv2d", "Einsum", "LSTM", "GRU", "RNN")  # parts of op types
 MOVING = frozenset(["Identity", "Const", "Reshape", "Cast", "ReadVariableOp", "Switch", "Merge", "Enter", "Exit",
                     "NextIteration", "Pack", "Unpack", "ConcatV2", "Transpose", "ExpandDims", "Squeeze"])  # fmt: skip
-HANDLES = frozenset([*VARIABLES, "VarHandleOp"])
+HANDLES = writes.REFERENCES | {"VarHandleOp"}
 ASSERT, CONDITIONALS = "Assert", ("If", "StatelessIf")
 OF_ASSERTIONS = frozenset([ASSERT, "Const", "Identity", "NoOp"])
 # Candidate samplers run in the session, and so does what makes a tensor of fixed size of the labels that they have hit:
@@ -39,10 +38,10 @@ OTHERWISE = {
         "it ends the training by an error, which a program does not raise",
     ),
 }
-ASKS_ONLY = frozenset([*HANDLES, *ASKS, "VarIsInitializedOp", "VariableShape", "Shape", "Switch", "RefSwitch"])
+ASKS_ONLY = frozenset([*HANDLES, *writes.ASKS, "VarIsInitializedOp", "VariableShape", "Shape", "Switch", "RefSwitch"])
 # beginnings of the types of stateful ops that wait for nothing outside of their run
 NEVER_WAITS = ("TensorArray", "Stack", "Save", "Restore", *host_reports.SILENT, *host_reports.FORWARDING)
-PASSES_ON = writes.PASSES_ON | {"RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration"}
+PASSES_ON = writes.PASSES_ON | writes.REFERS
 
 
 def nodes_of(graph_def, fetches, feeds=(), meets=False):
@@ -208,7 +207,7 @@ class _Variables:
         return set().union(*(self._origins.get(source_of(text), ()) for text in texts)) if texts else set()
 
     def _written(self, node):
-        if node.op in ASKS or node.op in PASSES_ON or node.op in HANDLES:
+        if node.op in writes.ASKS or node.op in PASSES_ON or node.op in HANDLES:
             return ()
         definition = self._ops.get(node.op)
         data = [text for text in node.input if text[0] != "^"]

@@ -140,7 +140,7 @@ class Programs:
             )  # fmt: skip
         if more and others >= self._bound:
             return None
-        nodes = len(step.parts[part].prepared.step.node)
+        nodes = len(step.parts[part].prepared.graph_def.node)
         start = time.perf_counter()
         with lines.after(LONG, "engine: still compiling %s, %d ops; large steps take minutes" % (request.text, nodes)):
             described, content = step.parts[part].compiled(shapes, constants, self.device, self._cache)

@@ -2,8 +2,8 @@
 
     tf.where(x > 0, tf.sqrt(x), 0)      at x = 0, the gradient of sqrt gets 0: TensorFlow gives 0, XLA 0 * 0.5 / 0 = NaN
 
-Inside are those of a variance, x + epsilon or tf.maximum(x, epsilon). A compiled step has another form of these ops
-(xla/passes/legalize/ops/gradients.py).
+Inside are those of a variance, x + epsilon or tf.maximum(x, epsilon). A step that JAX interprets gives
+what TensorFlow gives.
 """
 
 from __future__ import annotations

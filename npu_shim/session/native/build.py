@@ -108,9 +108,7 @@ def _minor_version(tf):
     return ".".join(tf.__version__.split(".")[:2])
 
 
-def command(
-    output: str, sources: Sequence[str] = HOOK, libraries: Sequence[str] = (), portable: bool = False
-) -> list[str]:
+def command(output: str, sources: Sequence[str] = HOOK, portable: bool = False) -> list[str]:
     """The compiler's command line for this TensorFlow (list of str), writing the shared object `output`.
 
     A portable object does not record where TensorFlow is installed; TensorFlow's libraries are loaded before it anyway.
@@ -126,7 +124,7 @@ def command(
     link = tf.sysconfig.get_link_flags()
     where = [] if portable else ["-Wl,-rpath," + f[2:] for f in link if f.startswith("-L")]
     shared = [compiler(), "-O3", "-fPIC", "-shared", "-w", define, *standard, *flags, *sources, "-o", output]
-    return [*shared, *link, *libraries, *where]
+    return [*shared, *link, *where]
 
 
 def path(sources: Sequence[str] = HOOK) -> str:
@@ -190,7 +188,7 @@ def _library_path(folder, sources, version, flags):
     return os.path.join(folder, "%s-tf%s-%s.so" % (stem, version, digest.hexdigest()[:12]))
 
 
-def build(sources: Sequence[str] = HOOK, libraries: Sequence[str] = ()) -> str:
+def build(sources: Sequence[str] = HOOK) -> str:
     """Builds the hook, or the library of other sources, unless it exists, and returns its path (str).
 
     A wheel's own library is used if it is for this TensorFlow. Processes that start together wait for the one that
@@ -199,26 +197,26 @@ def build(sources: Sequence[str] = HOOK, libraries: Sequence[str] = ()) -> str:
     Raises:
         BuildError: no compiler, or the compiler failed (its last lines are in the message); others may write the cache.
     """
-    return carried(sources) if os.path.exists(carried(sources)) else _build_here(sources, libraries)
+    return carried(sources) if os.path.exists(carried(sources)) else _build_here(sources)
 
 
-def load(sources: Sequence[str] = HOOK, libraries: Sequence[str] = ()) -> ctypes.CDLL:
+def load(sources: Sequence[str] = HOOK) -> ctypes.CDLL:
     """Builds as `build`, and returns the loaded library (ctypes.CDLL).
 
     Raises:
         BuildError: as `build`.
     """
-    built = build(sources, libraries)
+    built = build(sources)
     try:
         return ctypes.CDLL(built)
     except OSError:
         if built != carried(sources):
             raise
         # a wheel's library may need a newer C++ runtime than this machine has
-        return ctypes.CDLL(_build_here(sources, libraries))
+        return ctypes.CDLL(_build_here(sources))
 
 
-def _build_here(sources, libraries):
+def _build_here(sources):
     target = path(sources)
     if _is_there(target):
         return target
@@ -229,7 +227,7 @@ def _build_here(sources, libraries):
             for left in glob.glob(os.path.join(glob.escape(folder), "tmp*" + UNFINISHED)):  # by builds that were killed
                 _remove(left)
             LOG.info("npu_shim: compiling the session hook, once for this TensorFlow; it may take a minute")
-            _compile(target, sources, libraries)
+            _compile(target, sources)
     return target
 
 
@@ -237,22 +235,22 @@ def _is_there(library):
     return os.path.exists(library) and not _doubt(library)
 
 
-def build_for_wheel(folder: str, sources: Sequence[str] = HOOK, libraries: Sequence[str] = ()) -> None:
+def build_for_wheel(folder: str, sources: Sequence[str] = HOOK) -> None:
     """Builds the library that a wheel for this TensorFlow carries, into a folder.
 
     Raises:
         BuildError: as `build`.
     """
     os.makedirs(folder, exist_ok=True)
-    _compile(carried(sources, folder), sources, libraries, portable=True)
+    _compile(carried(sources, folder), sources, portable=True)
 
 
-def _compile(target, sources, libraries, portable=False):
+def _compile(target, sources, portable=False):
     folder = tempfile.mkdtemp(suffix=UNFINISHED, dir=os.path.dirname(target))
     unfinished = os.path.join(folder, "library")
     with _to_its_end_on_sigterm() as sigterm:
         try:
-            line = command(unfinished, sources, libraries, portable)
+            line = command(unfinished, sources, portable)
             # the compiler's own files are there too: a compiler that outlives this process has nowhere to write
             status, output = _ran(line, dict(os.environ, TMPDIR=folder), sigterm)
             if status:

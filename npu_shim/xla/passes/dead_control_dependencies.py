@@ -3,7 +3,7 @@
     x ** 3 has a gradient for its exponent, which nothing uses, but the gradients of an op wait for each other:
     gy:Mul(.., Log(x))   group:NoOp(^gx, ^gy)   gx/dep:Identity(gx, ^group)     becomes     group:NoOp()
 
-XLA would prune it too, but only after TensorFlow makes tensors as large as activations for it: 14 GB for BERT-large.
+The precision plan need not look at it, and no rule is asked for.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.analysis.frames import V1_OPS
 from npu_shim.rewriter.ir.graph import Graph, Node
 from npu_shim.rewriter.ir.module import Module
-from npu_shim.xla.passes.resources import random_ops
+from npu_shim.step.packing import DRAWING
 
-# stateful ops that change none of the step's state; random ops depend only on the step number
+# stateful ops that change none of the step's variables
 READS = frozenset(["VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VariableV2",
-                   "Variable", *random_ops.STATELESS])  # fmt: skip
-ASSERTION = "Assert"  # no compiled step has any: they are left out later, and what waits for one has no effect either
+                   "Variable", *DRAWING])  # fmt: skip
+ASSERTION = "Assert"  # no step has any: they are left out later, and what waits for one has no effect either
 
 
 def eliminate(module: Module, context: Any = None) -> None:
     """Removes groups' waits for nodes without effects, then what no result needs; nodes are sorted by name.
 
-    A read that waits for a write through a group still does. A write that waits only for a read no longer does, but
-    `ordering` restores that order.
+    A read that waits for a write through a group still does. A write that waits only for a read no longer does:
+    a step's reads come before its writes anyhow.
     """
     graph = module.graph
     busy = _with_effect(graph)

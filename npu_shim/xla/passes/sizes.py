@@ -8,7 +8,7 @@ from npu_shim.pjrt.attention import spec as specs
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.tables import dtypes
-from npu_shim.xla.passes.shapes import static_shapes
+from npu_shim.xla.passes import static_shapes
 
 DTYPES = {"Const": "dtype", "Cast": "DstT"}  # the attributes that say the dtype of a new node's result, else T
 BOOLS = frozenset(["Equal", "LogicalAnd", "LogicalNot", "LogicalOr", "NotEqual"])

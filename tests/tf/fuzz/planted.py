@@ -27,7 +27,7 @@ from npu_shim.loss_scale.optimizers.inner import run_if
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.passes import pipeline
 from npu_shim.session.passes import rounding
-from npu_shim.xla.passes.resources import writers
+from npu_shim.xla.passes import writers
 
 
 class Fault(NamedTuple):

@@ -9,13 +9,12 @@ another layout.
 
 from __future__ import annotations
 
-from typing import Callable, Mapping, Sequence
+from typing import Mapping, Sequence
 
 from npu_shim.pjrt.attention import spec as specs
 from npu_shim.pjrt.attention.spec import Spec
-from npu_shim.rewriter.ir.attributes import Callee, DType, Shape, Tensor
+from npu_shim.rewriter.ir.attributes import DType, Tensor
 from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
-from npu_shim.rewriter.ir.module import Function, Module
 from npu_shim.rewriter.tables import dtypes
 from npu_shim.xla.passes.attention.matching.contents import SHAPE_OPS
 from npu_shim.xla.passes.attention.matching.contractions import Operand
@@ -23,26 +22,16 @@ from npu_shim.xla.passes.attention.matching.dropout import STATEFUL
 from npu_shim.xla.passes.attention.matching.pattern import Match
 from npu_shim.xla.passes.attention.matching.terms import Bias, Fill, Hidden
 
-CALL = "StatelessCase"  # of one branch: XLA's bridge inlines a plain call before anybody can see it
 BOOL, INT8, INT32, UINT64 = (DType(dtypes.NUMBERS[name]) for name in ("bool", "int8", "int32", "uint64"))
 TYPED = {"Const": "dtype", "Reshape": "T", "Transpose": "T"}  # the attribute that says the dtype of a result
 LAYOUTS = {"out": "bhse", "dq": "bhsd", "dk": "bhtd", "dv": "bhte", "dbias": "bhst"}
 
 
-def apply(module: Module, matches: Sequence[Match], body: Callable[[Module, Spec], Function] | None) -> None:
-    """Replaces attention by calls.
-
-    Args:
-        module: a Module; its graph is changed, its library gets the functions.
-        matches: of `pattern.plan`.
-        body: makes the function of a Spec; None for calls that JAX interprets.
-    """
+def apply(graph: Graph, matches: Sequence[Match]) -> None:
+    """Replaces attention of a graph by calls; `matches` are those of `pattern.plan`."""
     replaced: dict[Value, Value] = {}
     for match in matches:
-        for spec in filter(None, (match.forward, match.backward)):
-            if body is not None and spec.name not in module.functions:
-                module.functions.add(body(module, spec))
-        _Writer(module.graph, match, replaced, specs.CALL if body is None else CALL).write()
+        _Writer(graph, match, replaced).write()
 
 
 class _Writer:
@@ -52,11 +41,10 @@ class _Writer:
         graph: the Graph.
         match: the Match.
         replaced: results of attention -> what stands for them by now; one may be an operand of another.
-        op: of the calls.
     """
 
-    def __init__(self, graph: Graph, match: Match, replaced: dict[Value, Value], op: str) -> None:
-        self._graph, self._match, self._walk, self._replaced, self._op = graph, match, match.walk, replaced, op
+    def __init__(self, graph: Graph, match: Match, replaced: dict[Value, Value]) -> None:
+        self._graph, self._match, self._walk, self._replaced = graph, match, match.walk, replaced
         self._origin = graph[match.name]
 
     def write(self) -> None:
@@ -98,16 +86,7 @@ class _Writer:
 
     def _call(self, spec: Spec, given: Sequence[Value]) -> list[Value]:
         returned = tuple(_dtype(result.dtype) for result in spec.results)
-        if self._op == specs.CALL:
-            node = self._add(spec.kind, self._op, given, {"Tout": returned, "spec": spec.as_json().encode()})
-        else:
-            attrs = {
-                "Tin": tuple(_dtype(argument.dtype) for argument in spec.arguments),
-                "Tout": returned,
-                "branches": (Callee(spec.name),),
-                "output_shapes": tuple(Shape(result.shape) for result in spec.results),
-            }
-            node = self._add(spec.kind, self._op, [self._constant("index", INT32, 0), *given], attrs)
+        node = self._add(spec.kind, specs.CALL, given, {"Tout": returned, "spec": spec.as_json().encode()})
         return [node.output(number) for number in range(len(spec.results))]
 
     # -- layouts -------------------------------------------------------------------------------------------------------
@@ -149,7 +128,7 @@ class _Writer:
 
     def _type_of(self, value: Value) -> DType:
         """The dtype of an operand or of a call's result."""
-        if value.node.op == self._op and "Tout" in value.node.attrs:
+        if value.node.op == specs.CALL and "Tout" in value.node.attrs:
             return value.node.attrs["Tout"][value.index]  # type: ignore[no-any-return]
         if value.node.op in TYPED:
             return value.node.attrs[TYPED[value.node.op]]  # type: ignore[no-any-return]

@@ -6,7 +6,7 @@ from typing import Any, Iterator
 
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes import dead_control_dependencies, enclosed
-from npu_shim.xla.passes.attention import apply, composite, report
+from npu_shim.xla.passes.attention import apply, report
 from npu_shim.xla.passes.attention.matching import pattern
 from npu_shim.xla.passes.attention.matching.contents import Contents
 from npu_shim.xla.passes.sizes import Sizes
@@ -14,22 +14,21 @@ from npu_shim.xla.passes.sizes import Sizes
 ENCLOSED = "it is in a loop, a tf.cond or another function"
 
 
-def fused(module: Module, sizes: Sizes | None = None) -> report.Attention:
+def fused(module: Module, sizes: Sizes) -> report.Attention:
     """Replaces the attention of a module by calls; returns what was taken, and what was not.
 
     Args:
         module: a Module with feeds of full shapes.
-        sizes: of its tensors, for calls that JAX interprets; None for calls of functions that TensorFlow converts, in
-            a module with functional control flow.
+        sizes: of its tensors.
     """
     inside = enclosed.nodes(module.graph)
     misses = tuple(_enclosed(module, inside))
     if not any(node not in inside for node, _ in pattern.candidates(module.graph)):
         return report.Attention("auto", misses=misses)
-    known = Contents((sizes or Sizes(module)).of)
+    known = Contents(sizes.of)
     plan_of_graph = pattern.plan(module.graph, known, inside)
     plan_of_graph = plan_of_graph._replace(misses=(*plan_of_graph.misses, *misses))
-    apply.apply(module, plan_of_graph.matches, composite.function if sizes is None else None)
+    apply.apply(module.graph, plan_of_graph.matches)
     if plan_of_graph.matches:
         dead_control_dependencies.keep_needed(module.graph)
     return report.described(plan_of_graph)

@@ -14,8 +14,8 @@ from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.xla.passes.attention.matching.contents import Contents
 from npu_shim.xla.passes.attention.matching.misses import Miss
 
-DRAW = "StatelessRandomUniformV2"  # what random_ops.py makes of RandomUniform
-STATEFUL = "RandomUniform"  # which JAX interprets as it is
+DRAW = "StatelessRandomUniformV2"
+STATEFUL = "RandomUniform"
 SAME = frozenset(["Cast", "Identity"])
 ABOVE, BELOW = frozenset(["Greater", "GreaterEqual"]), frozenset(["Less", "LessEqual"])
 

@@ -20,8 +20,8 @@ from npu_shim.rewriter.ir.graph import Node as Op
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.tables import dtypes
 from npu_shim.xla.passes import enclosed
-from npu_shim.xla.passes.memory.rematerialization import table
-from npu_shim.xla.passes.memory.rematerialization.step import Node, Result, Step
+from npu_shim.xla.passes.rematerialization import table
+from npu_shim.xla.passes.rematerialization.step import Node, Result, Step
 from npu_shim.xla.passes.sizes import Sizes
 
 NAME = attrgetter("name")

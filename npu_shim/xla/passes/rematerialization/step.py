@@ -6,7 +6,7 @@ import collections
 import functools
 from typing import Callable, Iterable, NamedTuple, Tuple
 
-from npu_shim.xla.passes.memory.rematerialization import table
+from npu_shim.xla.passes.rematerialization import table
 
 Tensor = Tuple[int, int]  # place of the node, number of its output
 

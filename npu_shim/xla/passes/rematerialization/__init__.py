@@ -8,24 +8,24 @@ The way of a step:
 from __future__ import annotations
 
 from npu_shim.rewriter.ir.module import Module
-from npu_shim.xla.passes.memory.rematerialization import apply, facts, plan, report
+from npu_shim.xla.passes.rematerialization import apply, facts, plan, report
 from npu_shim.xla.passes.sizes import Sizes
 
 OFF = report.Recomputation("off", because="it is off")
 
 
-def recomputed(module: Module, mode: str, on_cpu: bool, sizes: Sizes | None = None) -> report.Recomputation:
+def recomputed(module: Module, mode: str, on_cpu: bool, sizes: Sizes) -> report.Recomputation:
     """Has a module compute values again, and returns what.
 
     Args:
-        module: a step's, with feeds of full shapes; with functional control flow where TensorFlow converts it.
+        module: a step's, with feeds of full shapes.
         mode: one of `options.words.RECOMPUTE`.
         on_cpu: whether XLA compiles it for a CPU.
-        sizes: of its tensors, where they are known already.
+        sizes: of its tensors.
     """
     if mode == "off":
         return OFF
-    step = facts.read(module, mode, sizes or Sizes(module))
+    step = facts.read(module, mode, sizes)
     unrounded = ("bfloat16",) if on_cpu else ()
     regions = plan.plan(step, mode, unrounded)
     apply.apply(module.graph, step, regions)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Container, Mapping
 
 from npu_shim.rewriter.graph.walks import reached
-from npu_shim.xla.passes.memory.rematerialization import cut, table
-from npu_shim.xla.passes.memory.rematerialization.step import Step, Tensor
+from npu_shim.xla.passes.rematerialization import cut, table
+from npu_shim.xla.passes.rematerialization.step import Step, Tensor
 
 MORE_BYTES, MORE_FLOPS = 0.10, 0.03  # what "memory" may cost, as shares of the step's
 PRICE = 1 / 16  # a byte moved again, in bytes kept

@@ -18,9 +18,9 @@ from npu_shim.rewriter.ir.attributes import DType
 from npu_shim.rewriter.ir.graph import Graph, Node, Value
 from npu_shim.rewriter.tables import dtypes
 from npu_shim.session import devices
-from npu_shim.xla.passes.memory.rematerialization import table
-from npu_shim.xla.passes.memory.rematerialization.plan import Region
-from npu_shim.xla.passes.memory.rematerialization.step import Step, Tensor
+from npu_shim.xla.passes.rematerialization import table
+from npu_shim.xla.passes.rematerialization.plan import Region
+from npu_shim.xla.passes.rematerialization.step import Step, Tensor
 
 SCOPE = "/recomputed"
 BARRIER = "XlaOptimizationBarrier"
@@ -108,7 +108,5 @@ def _normalised(graph: Graph, node: Node, inputs: Sequence[Value]) -> Value:
     for part in graphdef.read(steps.as_graph_def()).graph:
         if part.name not in written:
             taken = [written[value.node.name] for value in part.inputs]  # each of them has one output
-            written[part.name] = graph.add(
-                part.name, part.op, taken, attrs=dict(part.attrs.items()), origin=node
-            ).value
+            written[part.name] = graph.add(part.name, part.op, taken, attrs=dict(part.attrs.items()), origin=node).value
     return written[name]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Sequence
 
-from npu_shim.xla.passes.memory.rematerialization.plan import Region
-from npu_shim.xla.passes.memory.rematerialization.step import Step
+from npu_shim.xla.passes.rematerialization.plan import Region
+from npu_shim.xla.passes.rematerialization.step import Step
 
 NOTHING = "no value that is kept for a backward pass costs less to compute again"
 UNROUNDED = "XLA's code for CPUs leaves out roundings of bfloat16, and other ones for a copy: its bits would differ"

@@ -1,1 +1,0 @@
-"""Passes that decide what lives how long: reads before writes, updates in place, rematerialization."""

@@ -1,1 +1,0 @@
-"""Passes that give a step explicit state: resource variables, stateless random ops, fetches that stay."""
