@@ -201,7 +201,6 @@ EMPTY = {
     "columns too": lambda rows: rows[2:, 1:],
     "one row or none": lambda rows: tf.nn.softmax(rows[:1]),
     "few, and reversed": lambda rows: tf.reverse(tf.nn.softmax(rows[1:]), [0, 1]),
-    "tiled both ways": lambda rows: tf.reshape(tf.tile(rows[1:], [2, 3]), [-1, 3]),
     "rows by their places": lambda rows: tf.gather(rows, tf.where(rows[:, :2] - 1.0)[:, 0]),
     "high columns": lambda rows: rows * tf.reduce_sum(tf.cast(tf.where(tf.reduce_max(rows, 0) > 1.5), tf.float32)),
 }
@@ -248,7 +247,6 @@ REFUSED = {
     ),
     "MatMul": lambda a: tf.linalg.diag_part(tf.matmul(a, a, transpose_b=True)),
     "Fill": lambda a: tf.fill([2, tf.shape(a)[0]], 1.0),
-    "StridedSlice": lambda a: a[2:4, : tf.shape(a)[0]],
 }
 
 
