@@ -10,8 +10,8 @@ import itertools
 from dataclasses import dataclass
 from typing import Iterator
 
-from npu_shim.pjrt.cost import kernels
-from npu_shim.pjrt.cost.hlo import Computation, Instruction, Module
+from npu_shim.pjrt.cost import hlo, kernels
+from npu_shim.pjrt.cost.hlo import Computation, Module
 
 CALLS = ("fusion", "custom-call", *kernels.PRODUCTS)
 START, DONE = "-start", "-done"
@@ -52,8 +52,4 @@ def _of(module: Module, computation: Computation) -> Iterator[Collective]:
         end = ends.get(instruction.name, number)
         result = instructions[end]
         between = sum(number < product < end for product in products)
-        yield Collective(kind, sum(shape.bytes for shape in result.shapes), between, _op(instruction))
-
-
-def _op(instruction: Instruction) -> str:
-    return instruction.attributes.partition('op_name="')[2].partition('"')[0].rpartition("call_exported/")[2]
+        yield Collective(kind, sum(shape.bytes for shape in result.shapes), between, hlo.origin(instruction))

@@ -94,6 +94,11 @@ class Module:
     entry: str
 
 
+def origin(instruction: Instruction) -> str:
+    """Returns what an instruction comes from: the name of its op in the program that was compiled, "" for none."""
+    return instruction.attributes.partition('op_name="')[2].partition('"')[0].rpartition("call_exported/")[2]
+
+
 def parse(text: str) -> Module:
     """Returns the Module of an HLO text. Raises ValueError when it has no entry computation."""
     computations, entry, name = {}, None, None

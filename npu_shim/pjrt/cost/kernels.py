@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Callable, Iterator, Mapping, Sequence
 
 from npu_shim.pjrt.attention.spec import PREFIX
-from npu_shim.pjrt.cost import counts, traffic, trips
+from npu_shim.pjrt.cost import counts, hlo, traffic, trips
 from npu_shim.pjrt.cost.hlo import Computation, Instruction, Module, Shape
 
 FREE = {
@@ -52,6 +52,8 @@ class Kernel:
         products: (units of `cards.UNITS`, operations) of its matrix products and convolutions, each time.
         converts: conversions between floating-point dtypes in it.
         times: how often it runs in a step.
+        name: of its instruction, as a profile of the program names it.
+        of: what it computes, in the words of the program that was compiled.
     """
 
     kind: str
@@ -59,6 +61,8 @@ class Kernel:
     products: tuple[tuple[str, int], ...]
     converts: int
     times: int
+    name: str = ""
+    of: str = ""
 
 
 class Kernels:
@@ -111,6 +115,8 @@ class Kernels:
             tuple(product for product in (_product(scope, inner) for scope, inner in inside) if product),
             sum(_converts(scope, inner) for scope, inner in inside),
             times,
+            instruction.name,
+            hlo.origin(instruction),
         )
 
 
