@@ -231,7 +231,8 @@ class Program:
     def _require_bounds(self) -> None:
         if not self._holds:
             raise RuntimeError(
-                "npu_shim: a loop of a step ran more often, or kept more, than was known when the step was exported; "
+                "npu_shim: a loop of a step ran more often, or kept more, than was known when the step was exported, "
+                "or an index was out of range of a TensorArray or list; "
                 "what it fetched is NaN, and the values of its variables are wrong: restore others"
             )
 

@@ -19,6 +19,7 @@ from npu_shim.step import guards, row_slices, rows, schedule, sizes, state, told
 from npu_shim.step.containers import rooms
 from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import conditionals, loops
+from npu_shim.step.control_flow.counted import Range
 from npu_shim.step.counters import ROWS, state_name
 from npu_shim.step.frames import value_source
 from npu_shim.step.graph import CONTROL, Graph, Node, Program, Source, Text
@@ -152,6 +153,7 @@ class Scope:
         guards: name of a node, or (name, output) of a Switch -> `guards.Guard` under which it lives.
         predicates: the traced predicates that guards name.
         decided: those of them whose sides it is on.
+        is_certain: whether it is computed whenever the step is: not on a side, nor in a loop that may not run.
         bounds: name of a node -> what its count is at most, see `control_flow.counted`.
         around: the guard of the call that it is.
         settles: whether it asks `guards` before each node.
@@ -160,8 +162,7 @@ class Scope:
         is_unrolled: whether the innermost loop around it is unrolled.
         serial: number of the iteration, over all traced loops around it (int32), None outside of them.
         total: how many iterations all loops around it have at most, None if that is not known.
-        finals: Merge of a counter of the loop around it -> (its largest value in an iteration, whether the loop runs as
-            often); empty on a side of a conditional.
+        finals: Merge of a counter of the loop around it -> its `counted.Range`; empty on a side of a conditional.
         left: (id of a number of rows, how many are left out) -> (that number, what is left), see `row_slices`.
         table: op -> row.
     """
@@ -182,7 +183,8 @@ class Scope:
         self.is_unrolled = False
         self.serial: Any = None
         self.total: int | None = 1
-        self.finals: Mapping[str, tuple[int, bool]] = {}
+        self.finals: Mapping[str, Range] = {}
+        self.is_certain = True
         self.left: dict[tuple[int, int], tuple[Any, Any]] = {}
         self.table = TABLE
 
@@ -194,6 +196,7 @@ class Scope:
         scope.decided, scope.bounds = dict(self.decided), dict(self.bounds)
         scope.most, scope.is_unrolled, scope.settles = self.most, self.is_unrolled, self.settles
         scope.serial, scope.total, scope.bounding = self.serial, self.total, self.bounding
+        scope.is_certain = self.is_certain
         return scope
 
     def guard(self, name: str) -> guards.Guard:
@@ -340,7 +343,15 @@ class Scope:
             is_other = (isinstance(value, Text) and not row.text) or (isinstance(value, List) and not row.lists)
             if isinstance(value, Handle) or is_other:
                 raise Unsupported("it takes %s, of which its rule knows nothing" % _described(value))
-        return row.apply(attrs, *values)
+        return self._in_range(row, node, attrs, values, row.apply(attrs, *values))
+
+    def _in_range(self, row: Rule, node: Node, attrs: Attrs, values: Sequence[Any], result: Any) -> Any:
+        """What a rule has given, with a note of what it must not write or read."""
+        if row.places is not None:
+            rooms.require_within(self, node, *row.places(attrs, values, result))
+        if row.lists:
+            rooms.require_list(self, node, result)
+        return result
 
     def _updated(self, row: Update, node: Node, inputs: Sequence[Any]) -> Any:
         keys = [state.key_of(raw) for raw in inputs[: row.handles]]

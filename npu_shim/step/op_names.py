@@ -83,11 +83,11 @@ TEXT = """
     TensorArrayScatterV3 TensorArraySizeV3 TensorArraySplitV3 TensorArrayV3 TensorArrayWriteV3 TensorListConcat
     TensorListConcatV2 TensorListElementShape TensorListFromTensor TensorListGather TensorListGetItem
     TensorListLength TensorListPopBack TensorListPushBack TensorListReserve TensorListResize TensorListScatter
-    TensorListScatterV2 TensorListSetItem TensorListSplit TensorListStack TensorScatterAdd TensorScatterMax
-    TensorScatterMin TensorScatterSub TensorScatterUpdate TensorStridedSliceUpdate Tile TopK TopKV2 Transpose
-    TridiagonalMatMul TridiagonalSolve TruncateDiv TruncateMod TruncatedNormal Unique UniqueV2 UniqueWithCounts
-    UniqueWithCountsV2 Unpack UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum
-    UpperBound VarHandleOp VarIsInitializedOp Variable VariableShape VariableV2 Where While Xdivy
-    XlaOptimizationBarrier Xlog1py Xlogy ZerosLike Zeta _Arg
+    TensorListScatterIntoExistingList TensorListScatterV2 TensorListSetItem TensorListSplit TensorListStack
+    TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub TensorScatterUpdate
+    TensorStridedSliceUpdate Tile TopK TopKV2 Transpose TridiagonalMatMul TridiagonalSolve TruncateDiv
+    TruncateMod TruncatedNormal Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 Unpack UnsortedSegmentMax
+    UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum UpperBound VarHandleOp VarIsInitializedOp Variable
+    VariableShape VariableV2 Where While Xdivy XlaOptimizationBarrier Xlog1py Xlogy ZerosLike Zeta _Arg
 """
 NAMES = frozenset(TEXT.split())

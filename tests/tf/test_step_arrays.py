@@ -5,7 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
-from step_runs import compared, fed, program_of  # noqa: E402
+from step_runs import Step, compared, fed, program_of  # noqa: E402
 
 from npu_shim.step import interpreter  # noqa: E402
 from npu_shim.step.refusals import Refusal  # noqa: E402
@@ -86,3 +86,84 @@ def test_one_of_a_length_without_bound_is_refused():
     program = program_of(tf.get_default_graph(), [outputs], [x])
     with interpreter.traced_as_tensorflow(), pytest.raises(Refusal, match="how many there are at most is not known"):
         jax.eval_shape(interpreter.function(program), {}, {x.name: value})
+
+
+def filled(place, count=3, size=3):
+    """A TensorArray whose places are written in a loop, and read in another one."""
+
+    def build(x, n, k):
+        array = tf.TensorArray(tf.float32, size, element_shape=[3], clear_after_read=False)
+        write = lambda i, array: (i + 1, array.write(place(i, k), x * tf.cast(i + 1, tf.float32)))  # noqa: E731
+        return tf.while_loop(lambda i, _: i < (count or n), write, [0, array])[1].stack()
+
+    return build
+
+
+def unstacked(x):
+    return tf.TensorArray(tf.float32, 3, clear_after_read=False).unstack(x)
+
+
+def read_in_a_loop(place):
+    def build(x, n, k):
+        array = unstacked(x)
+        return tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y + array.read(place(i, k))), [0, 0.0])[1]
+
+    return build
+
+
+def read_in_a_condition(x, n, k):
+    array = unstacked(x)
+    return tf.while_loop(lambda i, y: (array.read(i + k) < 9.0) & (i < 2), lambda i, y: (i + 1, y * 2), [0, x])[1]
+
+
+IN_RANGE = {  # of x [3], its size n and k -> the k of SHIFTS with which all places are in range
+    "written": (filled(lambda i, k: i + k), (0,)),
+    "written as often as is fed": (filled(lambda i, k: i + k, 0), (0,)),
+    "read in a loop": (read_in_a_loop(lambda i, k: i + k), (0,)),
+    "read backwards in a loop": (read_in_a_loop(lambda i, k: 2 - i + k), (0,)),
+    "read in a condition": (read_in_a_condition, (0,)),
+    "read": (lambda x, n, k: unstacked(x).read(2 + k) * unstacked(x).gather([0, 2]), (0, -1)),
+    "read from the front": (lambda x, n, k: unstacked(x).read(k), (0, 1)),
+    "read on a side": (lambda x, n, k: tf.cond(x[0] > 0, lambda: unstacked(x).read(1 + k), lambda: x[0]), (0, 1, -1)),
+    "gathered": (lambda x, n, k: unstacked(x).gather([k, 2, 1 + k]), (0, 1)),
+    "scattered": (lambda x, n, k: tf.TensorArray(tf.float32, 3).scatter([0 + k, 1 + k, 2 + k], x).stack(), (0,)),
+}
+SHIFTS = (0, 1, -1, -4)
+NOT_TRAINED = ("written as often as is fed", "read in a condition")
+OUT_OF_RANGE = {
+    "written at once": lambda x: tf.TensorArray(tf.float32, 2).scatter([0, 1, 2], x).stack(),
+    "written before the first": lambda x: tf.TensorArray(tf.float32, 2).write(-1, x).stack(),
+    "read": lambda x: unstacked(x).read(3),
+    "read before the first": lambda x: unstacked(x).read(-1),
+    "gathered": lambda x: unstacked(x).gather([0, 3]),
+}
+
+
+def test_places_out_of_range_are_told(version):
+    """By fetches that are not numbers; a session raises an error, or reads memory that is not its own."""
+    x, value = fed(np.float32([0.3, 0.6, 0.9]))
+    (n, three), (k, _) = fed(np.int32(3)), fed(np.int32(0))
+    told = {}
+    with tf.Session() as session:
+        for name, (build, shifts) in IN_RANGE.items():
+            y = build(x, n, k)
+            fetches = [tf.reduce_sum(y), *([] if name in NOT_TRAINED else tf.gradients(y, x))]
+            step = Step(tf.get_default_graph(), fetches, (), [x, n, k])
+            for shift in SHIFTS:
+                feeds = {x: value, n: three, k: np.int32(shift)}
+                wanted = session.run(fetches, feeds) if shift in shifts else [np.float32(np.nan)] * len(fetches)
+                got = step(feeds)
+                if not all(np.allclose(*pair, equal_nan=True) for pair in zip(got, wanted)):
+                    told[name, shift] = got, wanted
+    assert not told
+
+
+def test_known_places_out_of_range_are_refused(version):
+    x, value = fed(np.float32([0.3, 0.6, 0.9]))
+    told = {}
+    for name, build in OUT_OF_RANGE.items():
+        program = program_of(tf.get_default_graph(), [build(x)], [x])
+        with interpreter.traced_as_tensorflow(), pytest.raises(Refusal) as refused:
+            jax.eval_shape(interpreter.function(program), {}, {x.name: value})
+        told[name] = refused.value.why
+    assert {name: why for name, why in told.items() if "out of range" not in why} == {}

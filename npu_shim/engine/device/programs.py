@@ -364,14 +364,15 @@ def fill(rows: Sequence[dict[str, Any]], steps: Sequence[Mapping[str, Any]]) -> 
 
 
 class PassedBound(Exception):
-    """A loop of a step has filled more than its program has room for: the state of the step is wrong."""
+    """A loop of a step ran too often, or an index was out of range: the state of the step is wrong."""
 
 
 def require_bounds(fetched: Mapping[str, Any]) -> None:
     """Raises PassedBound if what a program fetches says so."""
     if not np.all(fetched.get(BOUNDS, True)):
         raise PassedBound(
-            "npu_shim: a loop of the step ran more often, or kept more, than was known when the step was compiled; "
+            "npu_shim: a loop of the step ran more often, or kept more, than was known when the step was compiled, "
+            "or an index was out of range of a TensorArray or list; "
             "the values of its variables are wrong: restore a checkpoint; train with NPU_SHIM_ENGINE=session"
         )
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step import guards
+from npu_shim.step import guards, sizes
 from npu_shim.step.containers import places, rooms, stacks
 from npu_shim.step.control_flow import counted
 from npu_shim.step.graph import Node
@@ -104,14 +104,32 @@ def _cell(scope: Any, handle: Handle, element: tuple[int, ...] | None, dtype: An
 def write(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     """TensorArrayWriteV3."""
     handle, index, value, flow = inputs[0], *[scope.value(raw) for raw in inputs[1:]]
-    value = traced(value)
+    value, index = traced(value), _places(index)
     facts = scope.run.facts[handle.key]
     buffer, size = _cell(scope, handle, value.shape, value.dtype)
-    if facts.grows and not facts.forward:
+    rooms.require_within(scope, node, index, None if _adds(facts) else _room(handle, buffer))
+    if _adds(facts):
         buffer = _with_room(scope, node, handle, index, buffer)
     new = _written(scope, node, buffer, handle, index, value), _grown(size, index, facts)
     _set(scope, node, handle, new, size)
     return flow
+
+
+def _adds(facts: Facts) -> bool:
+    """Whether an array grows by what is written: a gradient's is as long as the array whose gradient it is."""
+    return facts.grows and not facts.forward
+
+
+def _places(index: Any) -> Any:
+    return sizes.as_tensor(index) if isinstance(index, Dims) else index
+
+
+def _limit(scope: Any, handle: Handle, cell: Any) -> Any:
+    """How many elements an array has now: a number, or traced."""
+    facts: Facts = scope.run.facts[handle.key]
+    if not _adds(facts):
+        return _room(handle, cell[0])
+    return facts.length if facts.length is not None and scope.serial is None else cell[1]
 
 
 def _with_room(scope: Any, node: Node, handle: Handle, index: Any, buffer: Any) -> Any:
@@ -131,14 +149,8 @@ def _with_room(scope: Any, node: Node, handle: Handle, index: Any, buffer: Any) 
 
 def _last(scope: Any, node: Node, index: Any) -> tuple[int | None, bool]:
     """(The last place that a node writes to, None if that is not known; whether it certainly writes there)."""
-    is_certain = not scope.guard(node.name) and not scope.decided
-    if is_known(index):
-        return whole(index), is_certain
-    name, nodes = node.inputs[1][0], scope.nodes
-    while nodes[name].op in counted.HANDS_ON:
-        name = nodes[name].inputs[0][0]
-    last, is_exact = scope.finals.get(name, (None, False))
-    return last, is_exact and is_certain
+    counts = counted.values_of(scope, node.inputs[1], index)
+    return counts.last, counts.is_exact and not scope.guard(node.name) and not scope.decided
 
 
 def _grown(size: Any, index: Any, facts: Facts) -> Any:
@@ -171,8 +183,9 @@ def _set(scope: Any, node: Node, handle: Handle, new: Any, size: Any) -> None:
 
 def read(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     """TensorArrayReadV3."""
-    handle, index = inputs[0], scope.value(inputs[1])
-    buffer, _ = _cell(scope, handle, None, node.attrs["dtype"])
+    handle, index = inputs[0], _places(scope.value(inputs[1]))
+    cell = buffer, _ = _cell(scope, handle, None, node.attrs["dtype"])
+    rooms.require_within(scope, node, index, _limit(scope, handle, cell))
     return places.taken(buffer, index) if handle.instance is None else buffer[handle.instance, index]
 
 
@@ -180,7 +193,8 @@ def gather(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     """TensorArrayGatherV3."""
     handle, indices = inputs[0], scope.value(inputs[1])
     element = node.attrs.get("element_shape")
-    buffer, _ = _cell(scope, handle, element if element and -1 not in element else None, node.attrs["dtype"])
+    cell = buffer, _ = _cell(scope, handle, element if element and -1 not in element else None, node.attrs["dtype"])
+    rooms.require_within(scope, node, indices, _limit(scope, handle, cell))
     buffer = buffer if handle.instance is None else buffer[handle.instance]
     if isinstance(indices, Rows):
         return Rows(jnp.take(buffer, indices.array, 0, mode="clip"), indices.count)
@@ -196,15 +210,28 @@ def scatter(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
         return _scatter_rows(scope, node, inputs, indices, value)
     value = traced(value)
     facts = scope.run.facts[handle.key]
-    if facts.grows and is_known(indices) and indices.size and indices.max() >= facts.size:
-        size = int(indices.max()) + 1
-        facts = scope.run.facts[handle.key] = facts._replace(size=size, length=size)
-    old = _cell(scope, handle, value.shape[1:], value.dtype)
+    old, before = _opened(scope, node, handle, value, 1 + int(indices.max(initial=-1)) if is_known(indices) else 0)
+    rooms.require_within(scope, node, indices, _room(handle, old[0]))
     is_all = is_known(indices) and np.array_equal(indices, np.arange(old[0].shape[0])) and handle.instance is None
     is_new = is_all and not facts.forward and not scope.guard(node.name)
     new = value if is_new else _written(scope, node, old[0], handle, indices, value)
-    _set(scope, node, handle, (new, old[1]), old[1])
+    _set(scope, node, handle, (new, old[1]), before)
     return flow
+
+
+def _opened(scope: Any, node: Node, handle: Handle, parts: Any, length: int) -> Any:
+    """(The (buffer, size) of an array to which parts are written, as long as they need if it grows; its old size)."""
+    facts: Facts = scope.run.facts[handle.key]
+    buffer, size = _cell(scope, handle, parts.shape[1:], parts.dtype)
+    if not _adds(facts) or length <= facts.size:
+        return (buffer, size), size
+    is_certain = facts.length is not None and scope.is_certain and not scope.guard(node.name)
+    known = max(facts.length or 0, length) if is_certain else None
+    scope.run.facts[handle.key] = facts._replace(length=known)
+    axis = int(handle.instance is not None)
+    more = max(0, length - _room(handle, buffer))
+    buffer = jnp.pad(buffer, [(0, more if at == axis else 0) for at in range(buffer.ndim)]) if more else buffer
+    return (buffer, (np if is_known(size) else jnp).maximum(size, np.int32(length))), size
 
 
 def _scatter_rows(scope: Any, node: Node, inputs: Sequence[Any], indices: Any, value: Any) -> Any:
@@ -216,6 +243,7 @@ def _scatter_rows(scope: Any, node: Node, inputs: Sequence[Any], indices: Any, v
     buffer, size = _cell(scope, handle, value.array.shape[1:], value.array.dtype)
     index = indices.array if isinstance(indices, Rows) else jnp.asarray(indices)
     is_there = jnp.arange(index.shape[0], dtype=np.int32) < value.count
+    rooms.require_within(scope, node, Rows(index, value.count), _room(handle, buffer))
     index = jnp.where(is_there, index, np.array(_room(handle, buffer), index.dtype))
     _set(scope, node, handle, (_written(scope, node, buffer, handle, index, value.array), size), size)
     return inputs[3]
@@ -254,9 +282,11 @@ def split(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
         raise Unsupported("it splits into parts of several lengths: %s" % sorted(parts))
     value = traced(value)
     value = value.reshape((len(lengths), *parts, *value.shape[1:]))
-    old = _cell(scope, handle, value.shape[1:], value.dtype)
+    old, before = _opened(scope, node, handle, value, len(lengths))
+    if len(lengths) != _room(handle, old[0]):
+        raise Unsupported("it splits into %d parts, its TensorArray has %d" % (len(lengths), _room(handle, old[0])))
     new = _written(scope, node, old[0], handle, np.arange(len(lengths)), value)
-    _set(scope, node, handle, (new, old[1]), old[1])
+    _set(scope, node, handle, (new, old[1]), before)
     return flow
 
 

@@ -240,9 +240,18 @@ def scatter(attrs: Any, value: Any, indices: Any, shape: Any, count: Any = None)
     return List(buffer, np.int32(size), value.dtype)
 
 
+def scatter_into(attrs: Any, held: List, value: Any, indices: Any) -> List:
+    """TensorListScatterIntoExistingList."""
+    value = traced(value)
+    buffer = _with_buffer(held, jax.ShapeDtypeStruct(value.shape[1:], value.dtype))
+    return dataclasses.replace(held, buffer=jnp.asarray(buffer).at[indices].set(value))
+
+
 def resize(attrs: Any, held: List, count: Any) -> List:
     """TensorListResize."""
     size = whole(count)
+    if size < 0:
+        raise Unsupported("it gives its list %d elements" % size)
     if held.buffer is None:
         return List(None, np.int32(size), held.dtype, size)
     buffer = _with_buffer(held, None)
@@ -296,6 +305,13 @@ def _fitted(held: Any, after: Any, most: int | None) -> Any:
     return List(buffer, _carried_length(held.length, after.length), held.dtype, is_set=after.is_set)
 
 
+def added(before: Any, after: Any) -> int | None:
+    """How many elements an iteration adds to a list, takes from it if that is below 0; None if it is not known."""
+    if not isinstance(before, List) or not isinstance(after, List) or not is_known(before.length, after.length):
+        return None
+    return whole(after.length) - whole(before.length)
+
+
 def _carried_length(before: Any, after: Any) -> Any:
     """The length of a list in a loop: known if the loop does not change it."""
     stays = is_known(before, after) and whole(before) == whole(after)
@@ -334,6 +350,20 @@ def add(*values: List) -> List:
     return dataclasses.replace(held[0], buffer=total)
 
 
+def _of_one(attrs: Any, values: Any, result: Any) -> Any:
+    held, index = values[:2]
+    return index, None if attrs.get("resize_if_index_out_of_bounds") else held.length
+
+
+def _of_new(attrs: Any, values: Any, result: Any) -> Any:
+    return values[1], np.int32(result.room)
+
+
+_PLACES = {
+    **dict.fromkeys(("TensorListSetItem", "TensorListGetItem", "TensorListGather"), _of_one),
+    **dict.fromkeys(("TensorListScatter", "TensorListScatterV2"), _of_new),
+    "TensorListScatterIntoExistingList": lambda attrs, values, result: (values[2], values[0].length),
+}
 _RULES = {
     "TensorListReserve": Rule(reserve, known=(1,)),
     "EmptyTensorList": Rule(empty),
@@ -346,6 +376,7 @@ _RULES = {
     "TensorListGather": Rule(gather),
     "TensorListScatter": Rule(scatter),
     "TensorListScatterV2": Rule(scatter, known=(3,)),
+    "TensorListScatterIntoExistingList": Rule(scatter_into),
     "TensorListResize": Rule(resize, known=(1,)),
     "TensorListConcat": Rule(concat),
     "TensorListConcatV2": Rule(concat),
@@ -353,4 +384,4 @@ _RULES = {
     "TensorListLength": Rule(_length),
     "TensorListElementShape": Rule(_element_shape),
 }
-RULES = {op: row._replace(lists=True) for op, row in _RULES.items()}
+RULES = {op: row._replace(lists=True, places=_PLACES.get(op)) for op, row in _RULES.items()}

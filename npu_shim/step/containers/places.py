@@ -1,6 +1,6 @@
 """Elements of buffers at traced places, written and taken in place without a look at whether these are in range.
 
-`rooms` notes what is written behind the end; indexing of jax.numpy would look at it in each iteration.
+`rooms` notes what is out of range; indexing of jax.numpy would look at it again, and move it.
 """
 
 from __future__ import annotations

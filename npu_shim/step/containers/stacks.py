@@ -151,6 +151,8 @@ def pop(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     old = cells.get(handle.key)
     if old is None:
         raise Unsupported("its stack is empty")
+    if type(old) is Kept and not old:
+        raise Unsupported("its stack is empty")
     if type(old) is Kept and scope.is_unrolled:
         cells[handle.key] = Kept(old[:-1])
         return old[-1]
@@ -158,6 +160,8 @@ def pop(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     guard = scope.guard(node.name)
     value, new = _popped(old, handle.instance)
     cells[handle.key] = _kept(scope, guard, new, old)
+    if scope.serial is None:
+        rooms.require_enough(scope.run, handle.key)
     return _restored(scope, handle, value)
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step.containers import lists, optionals
-from npu_shim.step.control_flow import traced_loops, trips
+from npu_shim.step.control_flow import counted, traced_loops, trips
 from npu_shim.step.frames import value_source
 from npu_shim.step.graph import CONTROL, Callee, Graph, Node
 from npu_shim.step.refusals import Refusal, Unbounded, Unsupported
@@ -32,6 +32,7 @@ def activated(scope: Any, node: Node, name: str, arguments: Sequence[Any]) -> An
     inner.predicates, inner.around = dict(scope.predicates), scope.guard(node.name)
     inner.most, inner.is_unrolled = scope.most, scope.is_unrolled
     inner.serial, inner.total, inner.bounding = scope.serial, scope.total, scope.bounding
+    inner.is_certain = scope.is_certain
     inner.settles = inner.settles or bool(inner.around)
     return inner
 
@@ -97,6 +98,7 @@ def _branched(scope: Any, node: Node, predicate: Any, names: Sequence[str], argu
 
     def branch(number: int) -> Any:
         inner = activated(scope, node, names[number], [optionals.on_branch(raw, number) for raw in arguments])
+        inner.is_certain = False
         values = _interpreted(inner)
         given[number] = [value if isinstance(value, HANDLES) else None for value in values]
         return [np.int32(0) if isinstance(value, HANDLES) else value for value in values]
@@ -161,6 +163,7 @@ class _While:
             arguments[at] = value
         inner = activated(self._scope, self._node, name, arguments)
         inner.counts(number, self._count.most)
+        inner.is_certain = inner.is_certain and self._count.is_exact
         inner.bounding = self.bounding()
         return inner
 
@@ -182,28 +185,32 @@ class _While:
         def condition(values: Any, number: Any) -> Any:
             return _is_true(_interpreted(self._activated(self._condition, values, number))[0])
 
+        finals = counted.ranges_of_body(body_of(self._scope, self._body), self._start, self._count)
+
         def body(values: Any, number: Any) -> Any:
-            returned = _interpreted(self._activated(self._body, values, number))
+            inner = self._activated(self._body, values, number)
+            inner.finals = finals
+            returned = _interpreted(inner)
             return [self._scope.value(returned[at]) for at in self._changing]
 
-        most = self._count.most
-        last = traced_loops.while_loop(
-            self._scope.run, changing, condition, body, self._count,
-            lambda start, result: lists.fitted(start, result, most),
-        )  # fmt: skip
+        most, added = self._count.most, list[Any]()
+
+        def fitted(start: Any, result: Any) -> Any:
+            added.extend(map(lists.added, start, result))  # those of the first call are of the loop's own first values
+            return lists.fitted(start, result, most)
+
+        last = traced_loops.while_loop(self._scope.run, changing, condition, body, self._count, fitted)
         if self._count.is_exact and (most or 0) <= UNROLLED and any(map(_grows_by_places, last)):
             raise Unsupported("how long its lists become is known where each iteration is traced by itself")
-        whole = self._whole([self._of_known_length(*pair) for pair in zip(changing, last)])
+        whole = self._whole([self._of_known_length(*one) for one in zip(changing, last, added)])
         known = {} if self._scope.guard(self._node.name) else self._count.last
         return [known.get(number, value) for number, value in enumerate(whole)]
 
-    def _of_known_length(self, before: Any, after: Any) -> Any:
-        """A list to which each iteration adds, or of which none does, has its length when the count is known."""
-        if not isinstance(after, lists.List) or not is_known(before.length) or not self._count.is_exact:
+    def _of_known_length(self, before: Any, after: Any, added: int | None) -> Any:
+        """A list to which each iteration adds as many elements has its length when the count is known."""
+        if added is None or not self._count.is_exact or after.is_set:
             return after
-        if after.is_set:
-            return after
-        return dataclasses.replace(after, length=np.int32(after.room))
+        return dataclasses.replace(after, length=before.length + np.int32(added * (self._count.most or 0)))
 
     def unrolled(self) -> list[Any]:
         """The last values."""

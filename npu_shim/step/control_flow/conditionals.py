@@ -89,7 +89,7 @@ class _Side:
 
     def _decided(self) -> Any:
         inner = self._scope.inner({})
-        inner.is_unrolled, inner.settles = False, True
+        inner.is_unrolled, inner.settles, inner.is_certain = False, True, False
         inner.decided[self._key] = self._side
         for place, guard in self._scope.guards.items():
             if (self._key, not self._side) in guard:

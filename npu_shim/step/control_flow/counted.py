@@ -9,13 +9,14 @@ session can count: it computes the last value of a counter of that loop, and not
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
+from npu_shim.step.control_flow.partial import returned
 from npu_shim.step.control_flow.trips import OPEN, Trips
-from npu_shim.step.frames import ENTERS, NEXTS, SWITCHES, Variables
-from npu_shim.step.graph import Node, Source
+from npu_shim.step.frames import ENTERS, NEXTS, SWITCHES, Variables, value_source
+from npu_shim.step.graph import Graph, Node, Source
 from npu_shim.step.packing import DRAWING
 from npu_shim.step.refusals import UNBOUNDED
 from npu_shim.step.schedule import Loop
@@ -60,12 +61,59 @@ def last(scope: Any, loop: Loop, start: Mapping[str, Any], most: int) -> dict[st
     return values
 
 
-def largest(scope: Any, loop: Loop, start: Mapping[str, Any], count: Trips) -> dict[str, tuple[int, bool]]:
-    """Merge of a variable that counts upwards -> (its largest value in an iteration, whether it comes to that)."""
+class Range(NamedTuple):
+    """The values in a loop's iterations of a variable that counts upwards.
+
+    Attributes:
+        first, last: the least and the largest, None if that is not known.
+        is_exact: whether it comes to the largest one.
+    """
+
+    first: int | None
+    last: int | None
+    is_exact: bool
+
+
+NO_RANGE = Range(None, None, False)
+
+
+def ranges(scope: Any, loop: Loop, start: Mapping[str, Any], count: Trips) -> dict[str, Range]:
+    """Merge of a variable that counts upwards -> its Range."""
     if not count.most:
         return {}
     values = last(scope, loop, start, count.most - 1)
-    return {merge: (whole(value), count.is_exact) for merge, value in values.items()}
+    return {merge: Range(whole(start[merge]), whole(value), count.is_exact) for merge, value in values.items()}
+
+
+def ranges_of_body(body: Graph, start: Sequence[Any], count: Trips) -> dict[str, Range]:
+    """The same of a While: argument of its body -> Range."""
+    if not count.most:
+        return {}
+    found = {}
+    for name, first, source in zip(body.arguments, start, returned(body)):
+        step = _added(body, name, source) if is_known(first) and not np.ndim(first) and first.dtype.kind == "i" else 0
+        if step > 0:
+            found[name] = Range(whole(first), whole(first) + (count.most - 1) * step, count.is_exact)
+    return found
+
+
+def _added(body: Graph, name: str, source: Source) -> int:
+    """The whole number that a body adds to an argument, 0 for anything else."""
+    node = body.nodes[value_source(source, body.nodes)[0]]
+    if node.op not in ("Add", "AddV2") or value_source(node.inputs[0], body.nodes) != (name, 0):
+        return 0
+    step = body.nodes[value_source(node.inputs[1], body.nodes)[0]]
+    return whole(step.attrs["value"]) if step.op == "Const" and np.size(step.attrs["value"]) == 1 else 0
+
+
+def values_of(scope: Any, source: Source, index: Any) -> Range:
+    """The values that an index has in the iterations of the loop around it, as far as they are known."""
+    if is_known(index) and np.size(index) == 1:
+        return Range(whole(index), whole(index), True)
+    name = source[0]
+    while scope.nodes[name].op in HANDS_ON:
+        name = scope.nodes[name].inputs[0][0]
+    return scope.finals.get(name, NO_RANGE)  # type: ignore[no-any-return]
 
 
 def told(scope: Any, loop: Loop, start: Mapping[str, Any], has_bound: bool) -> Trips | None:

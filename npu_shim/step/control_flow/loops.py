@@ -111,7 +111,7 @@ def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
         if isinstance(value, HANDLES):
             raise scope.refusal(scope.nodes[merge], "a handle changes from iteration to iteration")
 
-    finals = counted.largest(scope, loop, start, count)
+    finals = counted.ranges(scope, loop, start, count)
 
     def condition(carried: Any, number: Any) -> Any:
         inner = _iteration(scope, loop, carried, guard)
@@ -122,6 +122,7 @@ def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
     def body(carried: Any, number: Any) -> Any:
         inner = _iteration(scope, loop, carried, guard)
         inner.counts(number, count.most)
+        inner.is_certain = inner.is_certain and count.is_exact
         inner.finals = {} if guard else finals
         if count.most is None:
             inner.bounding = (*inner.bounding, *scope.integers_behind(loop.condition.name))

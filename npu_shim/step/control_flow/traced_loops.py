@@ -44,10 +44,8 @@ def while_loop(
     """
     start = traced(start)
     start, touched = _touched(run, start, body, fitted or (lambda values, result: values))
-    for key, like in touched.items():
-        if key not in run.cells:  # made inside, and seen from outside afterwards
-            run.cells[key] = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), like)
-    outside = dict(run.cells)
+    _make_cells(run, touched)
+    outside, asked = dict(run.cells), list[str]()
 
     def within(function: Callable[[Carried, Any], Any], carried: Any) -> tuple[Any, dict[str, Any]]:
         number, values, cells = carried
@@ -58,8 +56,13 @@ def while_loop(
 
     def goes_on(carried: Any) -> Any:
         result, new = within(condition, carried)
-        if any(new[key] is not value for key, value in {**outside, **carried[2]}.items()) or len(new) > len(outside):
+        before = {**outside, **carried[2]}
+        changed = {key for key, value in new.items() if value is not before.get(key)}
+        if changed - {rooms.KEY}:
             raise Unsupported("its condition writes to the state")
+        if changed:  # it reads what must be in range: the loop ends where that is not, and `rooms` is told behind it
+            asked.extend(changed)
+            result = jnp.logical_and(result, new[rooms.KEY])
         return jnp.reshape(jnp.asarray(result), ())
 
     def go(carried: Any) -> Any:
@@ -78,6 +81,20 @@ def while_loop(
         is_over = None if count.most is None or count.is_rounded else jnp.logical_not(goes_on(last))
     finally:
         run.cells = outside
+    if asked:
+        is_over = jnp.logical_and(within(condition, last)[1][rooms.KEY], True if is_over is None else is_over)
+    return _left(run, last, is_over)
+
+
+def _make_cells(run: Any, touched: dict[str, Any]) -> None:
+    """Makes the cells that a body makes, which are seen from outside afterwards."""
+    for key, like in touched.items():
+        if key not in run.cells:
+            run.cells[key] = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), like)
+
+
+def _left(run: Any, last: Any, is_over: Any) -> Carried:
+    """What a loop has carried last; notes that it was over by itself, and kept to the room that it had."""
     _, values, cells = last
     run.cells.update(cells)
     if is_over is not None:

@@ -30,6 +30,8 @@ class Rule(NamedTuple):
             same row of the inputs; or a function of (attrs, *values), some of which are Rows.
         text: whether it takes constants of strings.
         lists: whether it takes TensorLists.
+        places: of an op that writes or reads elements by an index: function of (attrs, values, result) that gives the
+            index, and how many elements there are (None if any may be added); what is out of range is not done.
     """
 
     apply: Callable[..., Any]
@@ -37,6 +39,7 @@ class Rule(NamedTuple):
     rows: Any = None
     text: bool = False
     lists: bool = False
+    places: Callable[..., Any] | None = None
 
 
 class Update(NamedTuple):
