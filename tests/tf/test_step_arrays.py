@@ -167,3 +167,11 @@ def test_known_places_out_of_range_are_refused(version):
             jax.eval_shape(interpreter.function(program), {}, {x.name: value})
         told[name] = refused.value.why
     assert {name: why for name, why in told.items() if "out of range" not in why} == {}
+
+
+def test_a_map_in_a_map(version):
+    """Some of what the inner one keeps for its gradient is one known list in each iteration of the outer one."""
+    x, value = fed(np.float32([[0.7, 0.9, 1.2], [0.1, 0.2, 0.3]]))
+    w = tf.get_variable("w", initializer=np.float32([1.5]), use_resource=True)
+    y = tf.map_fn(lambda row: tf.map_fn(lambda one: tf.tanh(one * w[0]), row), x)
+    compared([y, *tf.gradients(tf.reduce_sum(y**2), [x, w])], {x: value}, tolerance=1e-5)

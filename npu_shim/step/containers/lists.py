@@ -176,8 +176,8 @@ def push(attrs: Any, held: List, item: Any) -> List:
     buffer = _with_buffer(held, item)
     if is_known(held.length):
         length = whole(held.length)
-        room = jax.tree.leaves(buffer)[0].shape[0]
-        buffer = _with_room(buffer, 1) if length == room else buffer
+        leaves = jax.tree.leaves(buffer)  # none of lists that are known, each of which is the same
+        buffer = _with_room(buffer, 1) if leaves and length == leaves[0].shape[0] else buffer
         return List(_put(buffer, length, item), np.int32(length + 1), held.dtype)
     return List(_put(buffer, held.length, item), held.length + 1, held.dtype)
 

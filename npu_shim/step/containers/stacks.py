@@ -192,7 +192,8 @@ def _restored(scope: Any, handle: Handle, value: Any) -> Any:
 
 
 def _is_alone(scope: Any, held: Handle) -> bool:
-    return (held.key, "total") not in scope.run.facts
+    facts = scope.run.facts
+    return not facts[held.key].total if held.key in facts else (held.key, "total") not in facts
 
 
 RULES = {

@@ -89,12 +89,12 @@ def ranges_of_body(body: Graph, start: Sequence[Any], count: Trips) -> dict[str,
     """The same of a While: argument of its body -> Range."""
     if not count.most:
         return {}
-    found = {}
+    counters = {}
     for name, first, source in zip(body.arguments, start, returned(body)):
         step = _added(body, name, source) if is_known(first) and not np.ndim(first) and first.dtype.kind == "i" else 0
         if step > 0:
-            found[name] = Range(whole(first), whole(first) + (count.most - 1) * step, count.is_exact)
-    return found
+            counters[name] = Range(whole(first), whole(first) + (count.most - 1) * step, count.is_exact)
+    return counters
 
 
 def _added(body: Graph, name: str, source: Source) -> int:
