@@ -27,14 +27,14 @@ class Units:
         loops: loop -> names of its nodes.
         nodes: name -> Node; a unit that is a node has its name.
         users: name of a node -> names of the nodes that take an output of it.
-        is_timed: whether an op does something else at another time.
+        is_timed: whether a node does something else at another time.
     """
 
     before: dict[str, set[str]]
     loops: Mapping[str, Collection[str]]
     nodes: Mapping[str, Node]
     users: Mapping[str, Collection[str]]
-    is_timed: Callable[[str], bool]
+    is_timed: Callable[[Node], bool]
 
     def released(self) -> set[str]:
         """Takes from loops that wait for themselves what they need not wait for; returns Enters that give nothing."""
@@ -86,7 +86,7 @@ class Units:
         while size < len(seen):
             size = len(seen)
             seen.update(node.name for node in own if not seen.isdisjoint(node.sources()))
-        return any(self.is_timed(self.nodes[member].op) for member in seen)
+        return any(self.is_timed(self.nodes[member]) for member in seen)
 
     def _entered_by(self, loop: str, enters: set[str]) -> set[str]:
         """What only these Enters of a loop take."""

@@ -10,7 +10,7 @@ body and each loop is a Scope of its own, of one Run.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import jax
 import numpy as np
@@ -21,8 +21,7 @@ from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import conditionals, loops
 from npu_shim.step.control_flow.counted import Range
 from npu_shim.step.counters import ROWS, state_name
-from npu_shim.step.frames import value_source
-from npu_shim.step.graph import CONTROL, Graph, Node, Program, Source, Text
+from npu_shim.step.graph import CONTROL, Callee, Graph, Node, Program, Source, Text
 from npu_shim.step.ops import LIGHT, TABLE
 from npu_shim.step.random import draws
 from npu_shim.step.refusals import Refusal, Unbounded, Unknown, Unsupported
@@ -115,6 +114,7 @@ class Run:
         self.draws = {(graph, node): at for at, (graph, node, *_) in enumerate(program.draws)}
         self.counters = state_name(program.draws)
         self._schedules: dict[int, Schedule] = {}
+        self._writers = writers_among(program.functions)
         self._names = {id(graph): name for name, graph in program.functions.items()}
 
     def name_of(self, graph: Graph) -> str:
@@ -124,14 +124,46 @@ class Run:
     def schedule_of(self, graph: Graph) -> Schedule:
         """The order of a graph, made once."""
         if id(graph) not in self._schedules:
-            self._schedules[id(graph)] = schedule.schedule(graph, writes, is_costly)
+            self._schedules[id(graph)] = schedule.schedule(graph, self._writes, is_costly)
         return self._schedules[id(graph)]
 
+    def _writes(self, node: Node) -> Sequence[int]:
+        return writes(node, self.program.functions.keys(), self._writers)
 
-def writes(op: str) -> bool:
-    """Whether an op may write to a variable that it takes."""
-    row = TABLE.get(op)
-    return isinstance(row, Update) or (isinstance(row, Effect) and row.writes)
+
+def writers_among(functions: Mapping[str, Graph]) -> frozenset[str]:
+    """The names of functions that may write to a variable, themselves or in what they call.
+
+    Args:
+        functions: by name.
+    """
+    writers = frozenset[str]()
+    for _ in functions:
+        more = (
+            name for name, body in functions.items()
+            if name not in writers and any(writes(node, functions, writers) for node in body.nodes.values())
+        )  # fmt: skip
+        writers, before = writers.union(more), writers
+        if writers == before:
+            break
+    return writers
+
+
+def writes(node: Node, functions: Collection[str], writers: Collection[str]) -> Sequence[int]:
+    """The numbers of a node's inputs through which it may write to a variable.
+
+    Args:
+        node: a Node.
+        functions: the names of the program's functions.
+        writers: those that may write.
+    """
+    row = TABLE.get(node.op)
+    if isinstance(row, Update):
+        return range(row.handles)
+    called = [node.op, *(value.name for value in node.attrs.values() if isinstance(value, Callee))]
+    known = [name for name in called if name in functions]
+    may = any(name in writers for name in known) if known else isinstance(row, Effect) and row.writes
+    return range(len(node.inputs)) if may else ()
 
 
 def is_costly(op: str) -> bool:
@@ -299,7 +331,8 @@ class Scope:
     def _applied(self, row: Any, node: Node) -> Any:
         inputs = [self.raw(source) for source in node.inputs]
         if node.name in self.schedule.afresh:
-            inputs = [self._afresh(source, raw) for source, raw in zip(node.inputs, inputs)]
+            reads = self.schedule.afresh[node.name]
+            inputs = [self._afresh(source, raw, reads) for source, raw in zip(node.inputs, inputs)]
         if isinstance(row, Effect):
             return row.apply(self, node, inputs)
         if isinstance(row, Update):
@@ -313,11 +346,10 @@ class Scope:
             else self.computed(row, node, values)
         )
 
-    def _afresh(self, source: Source, raw: Any) -> Any:
-        """The value of a variable now, in the place of what its ReadVariableOp gave."""
-        name, _ = value_source(source, self.nodes)
-        read = self.nodes[name]
-        return self.run.cells[state.key_of(self.raw(read.inputs[0]))] if read.op == "ReadVariableOp" else raw
+    def _afresh(self, source: Source, raw: Any, reads: Collection[str]) -> Any:
+        """The value of a variable now, in the place of what its ReadVariableOp gave, if that is one of `reads`."""
+        name = schedule.behind(source[0], self.nodes)
+        return self.run.cells[state.key_of(self.raw(self.nodes[name].inputs[0]))] if name in reads else raw
 
     def _view(self, row: Rule, node: Node, inputs: Sequence[Any]) -> Reference:
         """A view of a reference variable's memory."""

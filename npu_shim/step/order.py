@@ -34,3 +34,17 @@ def in_order(before: Mapping[str, Collection[str]], users: Mapping[str, Sequence
             left[user] -= 1
             if not left[user]:
                 ready.append(user)
+
+
+def reached(before: Mapping[str, Collection[str]], bits: Mapping[str, int]) -> dict[str, int]:
+    """Unit -> the bits of the units that it follows; 0 for units that wait for themselves.
+
+    Args:
+        before: as of `users_of`.
+        bits: unit -> its bit, of those that are asked for.
+    """
+    users, follows = users_of(before), dict.fromkeys(before, 0)
+    for unit in in_order(before, users):
+        for user in users[unit]:
+            follows[user] |= follows[unit] | bits.get(unit, 0)
+    return follows

@@ -3,8 +3,8 @@
     data and control edges first; where these leave it open:
     1. A node that writes to a variable runs after every node that reads it and does not follow the write.
     2. Nodes that write run as late as they can.
-    3. Each update that sets a variable to something made of its own value counts, unless one read serves several: the
-       next one reads after it (`own_updates`).
+    3. Each update of a variable counts, unless one read serves several: what sets the variable to something made of its
+       own value reads after the updates before it, and those behind it wait for what it sets (`own_updates`).
     4. A counter, Assign(v, v + 1) of a reference variable that waits for nothing, counts at once: the executor goes on
        with it on the thread that has read v (three of four runs of TensorFlow 2.15.1 and 1.15.5, on two cores).
     5. Otherwise nodes run in the order in which they become ready, as a session's do.
@@ -19,13 +19,13 @@ import collections
 import functools
 import heapq
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterable, Iterator, Mapping, Union
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Union
 
 from npu_shim.step import branches, early, frames, own_updates
 from npu_shim.step.branches import Conditional
 from npu_shim.step.frames import ENTERS, EXITS, MERGES, NEXTS, SWITCHES, Path
 from npu_shim.step.graph import ARGUMENT, CONTROL, Graph, Node, Source
-from npu_shim.step.order import in_order, users_of
+from npu_shim.step.order import reached, users_of
 from npu_shim.step.refusals import Refusal
 
 VARIABLES = frozenset(["VariableV2", "Variable", "VarHandleOp", "TemporaryVariable"])
@@ -34,7 +34,9 @@ HANDS_ON = frozenset([  # the first output is the first input, or an alias of it
     "NextIteration", "RefNextIteration", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient",
     "Snapshot", "CheckNumerics", "EnsureShape", "Bitcast",
 ])  # fmt: skip
-ASSIGNS = frozenset(["Assign", "AssignVariableOp"])
+VALUED = frozenset([  # they set a variable to, or by, their second input
+    "Assign", "AssignVariableOp", "AssignAdd", "AssignAddVariableOp", "AssignSub", "AssignSubVariableOp",
+])  # fmt: skip
 READS = frozenset(["ReadVariableOp"])
 MEMORY = frozenset(["VariableV2", "Variable", "Identity", "RefIdentity"])
 
@@ -79,24 +81,24 @@ class Schedule:
     Attributes:
         graph: the Graph.
         items: Nodes, and Loops and Conditionals in the place of their nodes.
-        afresh: names of nodes that read a variable themselves in place of the ReadVariableOp in front of them.
+        afresh: name of a node -> the ReadVariableOps in whose place it reads their variable itself.
         has_branches: whether there are conditionals of TensorFlow 1.
         users: name of a node -> names of the nodes that take an output of it.
     """
 
     graph: Graph
     items: tuple[Item, ...]
-    afresh: frozenset[str]
+    afresh: Mapping[str, frozenset[str]]
     has_branches: bool
     users: Mapping[str, list[str]]
 
 
-def schedule(graph: Graph, writes: Callable[[str], bool], is_costly: Callable[[str], bool]) -> Schedule:
+def schedule(graph: Graph, writes: Callable[[Node], Collection[int]], is_costly: Callable[[str], bool]) -> Schedule:
     """Puts a graph in order.
 
     Args:
         graph: a program's, or a function's body.
-        writes: whether an op may write to a variable that it takes.
+        writes: the numbers of a node's inputs through which it may write to a variable.
         is_costly: whether an op on the side of a conditional that is not taken is worth skipping.
 
     Raises:
@@ -114,7 +116,9 @@ class _Level:
 
 
 class _Scheduler:
-    def __init__(self, graph: Graph, writes: Callable[[str], bool], is_costly: Callable[[str], bool]) -> None:
+    def __init__(
+        self, graph: Graph, writes: Callable[[Node], Collection[int]], is_costly: Callable[[str], bool]
+    ) -> None:
         self._graph, self._nodes, self._writes, self._is_costly = graph, graph.nodes, writes, is_costly
         self._order = frames.in_order(graph)
         self._lives = branches.lives(self._order, self._nodes)
@@ -122,7 +126,7 @@ class _Scheduler:
         self._levels: dict[Path, _Level] = collections.defaultdict(_Level)
         for node in self._order:
             self._place(node)
-        self._afresh: set[str] = set()
+        self._afresh: dict[str, frozenset[str]] = {}
         self._idle: set[str] = set()  # see Loop
         self._variables = self._variables_of()
         self._users: dict[str, list[str]] = collections.defaultdict(list)
@@ -134,7 +138,7 @@ class _Scheduler:
         items = tuple(self._items(()))
         conditions = {node.name for node in self._order if node.op == "LoopCond"}
         has = any(node.op in SWITCHES and node.inputs[1][0] not in conditions for node in self._order)
-        return Schedule(self._graph, items, frozenset(self._afresh), has, self._users)
+        return Schedule(self._graph, items, self._afresh, has, self._users)
 
     def _place(self, node: Node) -> None:
         path = self._paths[node.name]
@@ -156,7 +160,7 @@ class _Scheduler:
                 variables[node.name] = frozenset([node.name])
             elif node.op in MERGES:
                 variables[node.name] = nothing.union(*(variables.get(name, nothing) for name, _ in node.inputs))
-            elif node.inputs and (node.op in HANDS_ON or self._writes(node.op)):  # what writes hands on its reference
+            elif node.inputs and (node.op in HANDS_ON or self._writes(node)):  # what writes hands on its reference
                 variables[node.name] = variables.get(node.inputs[0][0], nothing)
         return {name: taken for name, taken in variables.items() if taken}
 
@@ -171,10 +175,13 @@ class _Scheduler:
                 sources = (unit_of.get(source) for source in frames.forward(self._nodes[name], self._nodes))
                 before[unit].update(source for source in sources if source is not None and source != unit)
         loops = {unit: level.members[unit] for unit in level.inner}
-        is_timed = lambda op: op in READS or self._writes(op)  # noqa: E731
+        is_timed = lambda node: node.op in READS or bool(self._writes(node))  # noqa: E731
         self._idle |= early.Units(before, loops, self._nodes, self._users, is_timed).released()
         written, read = self._accesses(level)
-        self._count_own_updates(level, before, unit_of)
+        for name, variable in own_updates.put_in_order(before, self._updates(level, before)):
+            own = self._reads_of([self._nodes[name]], frozenset([variable]))
+            self._afresh[name] = self._afresh.get(name, frozenset()) | own
+            read[variable].add(name)
         urgent = self._counters(level)
         late = {unit: variables for unit, variables in written.items() if unit not in urgent}
         soft = _readers_first(before, late, read)
@@ -202,7 +209,7 @@ class _Scheduler:
             for name in names:
                 node = self._nodes[name]
                 taken = [self._variables.get(source, ()) for source, _ in node.inputs]
-                if self._writes(node.op):
+                if self._writes(node):
                     written[unit].update(*taken)
                     taken = taken[1:]
                 if node.op not in HANDS_ON or node.op in READS:
@@ -210,26 +217,34 @@ class _Scheduler:
                         read[variable].add(unit)
         return written, read
 
-    def _count_own_updates(self, level: _Level, before: dict[str, set[str]], unit_of: Mapping[str, str]) -> None:
-        """Has updates of a variable by its own value read after those before them, where no edge orders them."""
+    def _updates(self, level: _Level, before: Mapping[str, set[str]]) -> dict[str, list[own_updates.Update]]:
+        """Variable -> its updates."""
         updates: dict[str, list[own_updates.Update]] = collections.defaultdict(list)
-        for name in level.members:
-            node = self._nodes.get(name)
-            if node is not None and node.op in ASSIGNS and len(node.inputs) > 1:
-                own = self._variables.get(node.inputs[0][0], frozenset())
-                reads = self._own_reads(node, own, unit_of) if len(own) == 1 else []
-                if reads:
-                    updates[next(iter(own))].append(own_updates.Update(node, reads))
-        for variable, several in updates.items():
-            self._afresh |= own_updates.put_in_order(before, variable, several, self._reads_of)
+        for unit, names in level.members.items():
+            setters = {variable: self._nodes[name] for name in names for variable in self._set_by(self._nodes[name])}
+            for variable, node in setters.items():
+                updates[variable].append(self._update(node, unit, frozenset([variable]), before))
+        return updates
 
-    def _own_reads(self, node: Node, own: frozenset[str], unit_of: Mapping[str, str]) -> list[Node]:
-        """The reads of an Update; what makes its value directly is one of them even if it serves others."""
+    def _set_by(self, node: Node) -> frozenset[str]:
+        """The variables that a node may set."""
+        taken = (self._variables.get(node.inputs[number][0], frozenset()) for number in self._writes(node))
+        return frozenset[str]().union(*taken)
+
+    def _update(self, node: Node, unit: str, own: frozenset[str], before: Mapping[str, set[str]]) -> own_updates.Update:
+        is_valued = unit == node.name and node.op in VALUED
+        reads = self._own_reads(node, own, before) if is_valued else []
+        return own_updates.Update(node, unit, tuple(read.name for read in reads), self._reads_of(reads, own))
+
+    def _own_reads(self, node: Node, own: frozenset[str], before: Mapping[str, set[str]]) -> list[Node]:
+        """What an update reads; what makes its value directly is one of them even if it serves others."""
         makes = self._nodes[node.inputs[1][0]]
+        if own & self._variables.get(makes.name, frozenset()):
+            return []  # it reads memory when it sets it
         chain, pending, reads = {node.name, makes.name}, [makes], []
         while pending:
             at = pending.pop()
-            if unit_of.get(at.name) != at.name or self._writes(at.op):
+            if at.name not in before or self._writes(at):
                 continue
             if own & self._read_by(at):
                 reads.append(at)
@@ -258,22 +273,20 @@ class _Scheduler:
     def _read_by(self, node: Node) -> frozenset[str]:
         """The variables whose values a node takes directly."""
         taken: frozenset[str] = frozenset()
-        for behind in self._behind(node):
-            name = behind.inputs[0][0] if behind.op in READS else behind.name
+        for source in self._behind(node):
+            name = source.inputs[0][0] if source.op in READS else source.name
             taken |= self._variables.get(name, frozenset())
         return taken
 
-    def _reads_of(self, nodes: Iterable[Node]) -> set[str]:
-        """The names of the ReadVariableOps in front of nodes; references have none, their memory is read late."""
-        return {behind.name for node in nodes for behind in (node, *self._behind(node)) if behind.op in READS}
+    def _reads_of(self, nodes: Iterable[Node], own: frozenset[str]) -> frozenset[str]:
+        """The names of a variable's ReadVariableOps in front of nodes; references have none, memory is read late."""
+        reads = (read for node in nodes for read in (node, *self._behind(node)) if read.op in READS)
+        return frozenset(read.name for read in reads if own & self._variables.get(read.inputs[0][0], frozenset()))
 
     def _behind(self, node: Node) -> Iterator[Node]:
-        """What a node's inputs come from, behind Identities."""
+        """What a node's inputs come from, behind Identities and Switches of values that have been read."""
         for source, _ in node.inputs:
-            behind = self._nodes[source]
-            while behind.op in ("Identity", "RefIdentity"):
-                behind = self._nodes[behind.inputs[0][0]]
-            yield behind
+            yield self._nodes[behind(source, self._nodes)]
 
     # -- loops ---------------------------------------------------------------------------------------------------------
 
@@ -322,7 +335,7 @@ def _readers_first(
     bits = {unit: 1 << number for number, unit in enumerate(unit for unit in written if written[unit])}
     if not bits:
         return {}
-    follows = _reached(before, bits)
+    follows = reached(before, bits)
     return {
         unit: {
             reader for variable in written[unit] for reader in read.get(variable, ())
@@ -330,15 +343,6 @@ def _readers_first(
         }
         for unit in bits
     }  # fmt: skip
-
-
-def _reached(before: Mapping[str, set[str]], bits: Mapping[str, int]) -> dict[str, int]:
-    """Unit -> the bits of the units that it follows."""
-    users, follows = users_of(before), dict.fromkeys(before, 0)
-    for unit in in_order(before, users):
-        for user in users[unit]:
-            follows[user] |= follows[unit] | bits.get(unit, 0)
-    return follows
 
 
 def _ordered(
@@ -415,6 +419,21 @@ class _Queue:
                     self._taken.add(unit)
                     return unit
         return None
+
+
+def behind(name: str, nodes: Mapping[str, Node]) -> str:
+    """The node behind Identities, and behind Switches of what a ReadVariableOp gave.
+
+    Args:
+        name: of a node.
+        nodes: by name.
+    """
+    first = passed = name
+    while nodes[passed].op in ("Identity", "RefIdentity", *SWITCHES):
+        passed = nodes[passed].inputs[0][0]
+        if nodes[first].op not in SWITCHES:
+            first = passed
+    return passed if nodes[passed].op in READS else first
 
 
 def sources_behind(graph: Graph, node: Node, among: Iterable[str]) -> list[str]:

@@ -3,7 +3,7 @@
 A variable is a cell of the Run by its name. The rules of order, each in its one place:
 
 - Nodes that write run as late as the graph's edges allow, after the reads that do not follow them (`schedule`).
-- Each of several updates of a variable by its own value counts (`schedule`).
+- Each of several updates of a variable counts (`schedule`, `own_updates`).
 - A reference variable is memory: Identity, Reshape and the like hand it on, and it is read when a consumer that
   computes with it runs (`values.Reference`, VIEWS here). What is fetched of it is read last.
 - A resource variable is read when its ReadVariableOp runs.
