@@ -186,6 +186,7 @@ class Scope:
         predicates: the traced predicates that guards name.
         decided: those of them whose sides it is on.
         is_certain: whether it is computed whenever the step is: not on a side, nor in a loop that may not run.
+        caller: of a function's body: the scope and the node that call it.
         bounds: name of a node -> what its count is at most, see `control_flow.counted`.
         around: the guard of the call that it is.
         settles: whether it asks `guards` before each node.
@@ -217,6 +218,7 @@ class Scope:
         self.total: int | None = 1
         self.finals: Mapping[str, Range] = {}
         self.is_certain = True
+        self.caller: tuple[Scope, Node] | None = None
         self.left: dict[tuple[int, int], tuple[Any, Any]] = {}
         self.table = TABLE
 
@@ -228,7 +230,7 @@ class Scope:
         scope.decided, scope.bounds = dict(self.decided), dict(self.bounds)
         scope.most, scope.is_unrolled, scope.settles = self.most, self.is_unrolled, self.settles
         scope.serial, scope.total, scope.bounding = self.serial, self.total, self.bounding
-        scope.is_certain = self.is_certain
+        scope.is_certain, scope.caller = self.is_certain, self.caller
         return scope
 
     def guard(self, name: str) -> guards.Guard:
@@ -410,15 +412,21 @@ class Scope:
         return self.refusal(node, str(reason), self.feeds_behind(source[0]), told.asked(self, node, source))
 
     def feeds_behind(self, name: str) -> list[str]:
-        """The feeds, by the user's names, that a node is computed of; none in a function's body."""
-        feeds = self.run.program.feeds if self.schedule.graph is self.run.program.graph else {}
-        behind = schedule.sources_behind(self.schedule.graph, self.nodes[name], feeds)
-        return [feeds[fed] for fed in behind]
+        """The feeds, by the user's names, that a node is computed of: of a function's, through its arguments."""
+        graph, feeds = self.schedule.graph, self.run.program.feeds
+        if self.caller is None:
+            return [feeds[fed] for fed in schedule.sources_behind(graph, self.nodes[name], feeds)]
+        scope, node = self.caller
+        arguments = schedule.sources_behind(graph, self.nodes[name], graph.arguments)
+        first = len(node.inputs) - len(graph.arguments)  # behind the predicate of an If, or the index of a Case
+        behind = (scope.feeds_behind(node.inputs[first + graph.arguments.index(at)][0]) for at in arguments)
+        return list(dict.fromkeys(feed for several in behind for feed in several))
 
     def integers_behind(self, name: str) -> list[str]:
         """The feeds of integers, by the user's names, that a node is computed of."""
         named = {shown: fed for fed, shown in self.run.program.feeds.items()}
-        kinds = {feed: self.nodes[named[feed]].attrs["dtype"] for feed in self.feeds_behind(name)}
+        nodes = self.run.program.graph.nodes
+        kinds = {feed: nodes[named[feed]].attrs["dtype"] for feed in self.feeds_behind(name)}
         return [feed for feed, dtype in kinds.items() if isinstance(dtype, np.dtype) and dtype.kind in "iub"]
 
 

@@ -167,6 +167,8 @@ def reshape(attrs: Attrs, x: Any, shape: Any) -> Any:
     """Reshape of rows: the first dimension stays one that depends on data; and of a shape."""
     if isinstance(x, Dims):
         return _of_shape(x, shape)
+    if not isinstance(shape, Dims) and not is_known(shape):
+        raise Unknown(1)
     dims = list(sizes.sizes_of(shape))
     array = x.array if isinstance(x, Rows) else traced(x)
     rest = dims[1:]

@@ -18,6 +18,7 @@ from npu_shim.step.rules.table import Attrs
 from npu_shim.step.values import Dims, Rows, Size, ints, is_known, whole
 
 Handler = Callable[..., Any]
+FIRST = np.int32(0)  # the axis of an op that has no input for it
 
 
 def shape_of(attrs: Attrs, *values: Any) -> Any:
@@ -74,7 +75,11 @@ def _sliced(attrs: Attrs, dims: Any, begin: Any, size: Any) -> Any:
     return _again(dims.sizes[start : None if length < 0 else start + length], dims.dtype)
 
 
-def _gathered(attrs: Attrs, dims: Any, indices: Any, *axis: Any) -> Any:
+def _gathered(attrs: Attrs, dims: Any, indices: Any, axis: Any = FIRST) -> Any:
+    if not isinstance(dims, Dims) or not is_known(indices):
+        is_open = isinstance(dims, Rows) or isinstance(indices, Rows)
+        rule = indexing.gather_rows if is_open else indexing.gather
+        return rule(attrs, _tensor(dims), _tensor(indices), axis)
     numbers = np.arange(len(dims.sizes))[np.asarray(indices)]
     if np.ndim(numbers) == 0:
         return _again([dims.sizes[int(numbers)]], dims.dtype, True)

@@ -175,3 +175,21 @@ def test_a_map_in_a_map(version):
     w = tf.get_variable("w", initializer=np.float32([1.5]), use_resource=True)
     y = tf.map_fn(lambda row: tf.map_fn(lambda one: tf.tanh(one * w[0]), row), x)
     compared([y, *tf.gradients(tf.reduce_sum(y**2), [x, w])], {x: value}, tolerance=1e-5)
+
+
+BRANCHES = {
+    "a side": lambda n, x: tf.cond(n > 2, lambda: tf.fill([n, 3], 2.0), lambda: x),
+    "a loop on a side": lambda n, x: tf.cond(
+        n > 2, lambda: tf.while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, y + tf.fill([n, 3], 2.0)), [0, x])[1],
+        lambda: x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_what_must_be_known_on_a_side_names_its_feed(version, name):
+    (x, value), (n, three) = fed(np.ones((3, 3), np.float32)), fed(np.int32(3))
+    y = BRANCHES[name](n, x)
+    with pytest.raises(Refusal) as refused:
+        compared([y], {x: value, n: three})
+    assert refused.value.feeds == (n.name,)
+    compared([y], {x: value}, {n: three})

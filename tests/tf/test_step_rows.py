@@ -5,7 +5,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
-from step_runs import Step  # noqa: E402
+from step_runs import Step, program_of  # noqa: E402
+
+from npu_shim.step import interpreter  # noqa: E402
+from npu_shim.step.refusals import Refusal  # noqa: E402
 
 MASKS = [[1, 0, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 1, 0]]
 GIVEN = np.random.RandomState(0).randn(6, 3).astype(np.float32)
@@ -47,6 +50,7 @@ OF_ROWS = {  # of rows [n, 3], n a number that data says, and their number
     "sorted": lambda rows, n: tf.sort(rows[:, 0]),
     "the best of each": lambda rows, n: tf.nn.top_k(rows, 2)[0],
     "the best of a column": lambda rows, n: tf.nn.top_k(GIVEN[:, 1], n)[0] * rows[:, 1],
+    "a number by that": lambda rows, n: tf.gather([5.0, 4.0, 3.0, 2.0, 1.0, 0.0], n - 1),
     "the different": lambda rows, n: tf.cast(tf.unique(tf.cast(rows[:, 0] * 2, tf.int32))[1], tf.float32),
 }
 NOT_TRAINED = ("repeated", "one row with each", "sorted", "the best of a column")  # their gradients are refused
@@ -77,3 +81,13 @@ def test_rows_are_those_of_a_session(network):
             names = [*values, *("shape: " + name for name in values), "gradient"]
             for name, got, want in zip(names, step(feeds), session.run(fetches, feeds)):
                 np.testing.assert_allclose(got, want, 1e-5, 1e-5, err_msg="%s of %s" % (name, bits))
+
+
+def test_the_gradient_of_repeated_slices_names_what_had_to_be_known(network):
+    x, mask, w, _ = network
+    rows = tf.boolean_mask(tf.matmul(x, w), mask)
+    fetch = tf.gradients(tf.reduce_sum(tf.sin(tf.tile(rows[:2][1:], [2, 1]))), w)[0]
+    step = interpreter.function(program_of(tf.get_default_graph(), [fetch], [x, mask]))
+    feeds = {x.name: GIVEN, mask.name: np.array(MASKS[0], bool)}
+    with interpreter.traced_as_tensorflow(), pytest.raises(Refusal, match="its input 1 had to be known"):
+        jax.eval_shape(step, {"w": np.eye(3, dtype=np.float32)}, feeds)

@@ -32,7 +32,7 @@ def activated(scope: Any, node: Node, name: str, arguments: Sequence[Any]) -> An
     inner.predicates, inner.around = dict(scope.predicates), scope.guard(node.name)
     inner.most, inner.is_unrolled = scope.most, scope.is_unrolled
     inner.serial, inner.total, inner.bounding = scope.serial, scope.total, scope.bounding
-    inner.is_certain = scope.is_certain
+    inner.is_certain, inner.caller = scope.is_certain, (scope, node)
     inner.settles = inner.settles or bool(inner.around)
     return inner
 
