@@ -353,8 +353,8 @@ def test_a_variable_that_has_another_shape_than_its_steps_takes_them_to_the_sess
     assert "has shape [4, 3], and steps were compiled for [4, 2]" in caplog.text
 
 
-def test_a_batch_for_which_no_program_can_be_had_leaves_the_others_theirs(caplog):
-    """XLA leaves variables out of a program whose sparse updates have no rows."""
+def test_an_empty_batch_has_a_program_and_leaves_the_others_theirs():
+    """Sparse updates of it have no rows."""
     rows = tf.placeholder(tf.int64, [None])
     table = tf.get_variable("table", [5, 2], initializer=tf.random_normal_initializer(seed=1))
     w = tf.get_variable("w", [2, 2], initializer=tf.ones_initializer())
@@ -368,13 +368,10 @@ def test_a_batch_for_which_no_program_can_be_had_leaves_the_others_theirs(caplog
             steps = [known for known in known_of(session) if known.step] if kind == "pjrt" else []
             return [*losses, *values], [known.programs for known in steps]
 
-    with caplog.at_level(logging.INFO, "npu_shim"):
-        (wanted, _), (actual, programs) = trained("session"), trained("pjrt")
+    (wanted, _), (actual, programs) = trained("session"), trained("pjrt")
     sessions.assert_close(actual, wanted, rtol=1e-5, atol=1e-6)
-    assert [number is None for number in programs[0].values()] == [False, True, False]
-    said = [record.getMessage() for record in caplog.records if "in the session" in record.getMessage()]
-    assert len(said) == 1
-    assert "with feeds of shapes [0] runs in the session: npu_shim: the program gives 3 values, expected 5" in said[0]
+    assert len(programs[0]) == 3
+    assert None not in programs[0].values()
 
 
 def test_unpatch_in_the_middle_of_training_loses_no_update(caplog):
