@@ -11,6 +11,11 @@ LONGEST = 300  # characters of a word or of quoted text in a message; a path may
 _LONG = re.compile(r"'[^'\n]{%d,}'|\S{%d,}" % (LONGEST, LONGEST))
 
 
+def unnamed(reason: object) -> str:
+    """Returns the text of an error without our name in front."""
+    return str(reason).partition("npu_shim: ")[2] or str(reason)
+
+
 def shortened(message: str) -> str:
     """A message without the middle of each very long word or quoted text in it: users' names may have any length."""
     return _LONG.sub(lambda match: "%s...%s" % (match.group()[: LONGEST // 2], match.group()[-20:]), message)

@@ -102,7 +102,7 @@ def exported(row, given, form, looped):
 
     figures = {
         "step": functools.partial(run, given.one, None),
-        "memory": _memory(program.compile()),
+        "memory": memory(program.compile()),
         "loss": lambda: float(last["loss"].reshape(-1)[-1]),
     }
     if looped:
@@ -125,7 +125,7 @@ def hand_written(row, given, form, looped):
 
     figures = {
         "step": functools.partial(run, single, given.one),
-        "memory": _memory(single),
+        "memory": memory(single),
         "loss": lambda: float(last["loss"].reshape(-1)[-1]),
     }
     if looped:
@@ -135,7 +135,8 @@ def hand_written(row, given, form, looped):
     return figures
 
 
-def _memory(compiled):
+def memory(compiled):
+    """Bytes that a compiled program takes at once, as the compiler has planned them."""
     sizes = compiled.memory_analysis()
     held = sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
     return held + sizes.temp_size_in_bytes

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import bench_xla_run
 import gpu_results
 import jax
 import numpy as np
@@ -74,6 +75,7 @@ def _apart(value, expected):
 def attention(_, __, rows):
     """Kernels beside numpy's float64: cases of the tests, and larger shapes."""
     import attention_cases
+    import attention_runs
 
     from npu_shim.pjrt.attention import blocks
 
@@ -90,7 +92,7 @@ def attention(_, __, rows):
             rows.add(case, None, why=why)
             continue
         wrong = attention_cases.wrong(
-            _attention(spec, operands, d_out, on_cpu), *attention_cases.reference(spec, operands, d_out)
+            attention_runs.computed(spec, operands, d_out, on_cpu), *attention_cases.reference(spec, operands, d_out)
         )
         rows.add(case, not wrong, dtype=spec.dtype, why="; ".join(wrong))
 
@@ -116,25 +118,6 @@ def _large(shape):
     hidden = np.arange(shape[2]) >= random.randint(1, shape[2] + 1, [shape[0], 1, 1, 1])
     operands.update(bias=np.where(hidden, -10000.0, 0.0).astype("f"), seed=np.array([3, 5], np.int32))
     return spec, operands, random.normal(size=shape).astype(attention_cases.DTYPES["bfloat16"])
-
-
-def _attention(spec, operands, d_out, interpret):
-    """Results of the kernels of both directions: name -> array."""
-    import dataclasses
-
-    from npu_shim.pjrt.attention import kernels
-
-    results = dict(zip(("out", "most", "sums"), _computed(kernels, spec, operands, interpret)))
-    back = dataclasses.replace(spec, kind="backward", bias_slope=0.5 if spec.bias else None)
-    given = {**operands, **results, "d_out": d_out}
-    names = [*(tensor.name for tensor in back.given), "out", "most", "sums", "d_out"]
-    gradients = jax.jit(kernels.attention(back, highest=True, interpret=interpret))(*(given[name] for name in names))
-    return {**results, **{tensor.name: value for tensor, value in zip(back.results, gradients)}}
-
-
-def _computed(kernels, spec, operands, interpret):
-    given = [operands[tensor.name] for tensor in spec.given]
-    return jax.jit(kernels.attention(spec, highest=True, interpret=interpret))(*given)
 
 
 def random(pieces, _, rows):
@@ -237,9 +220,7 @@ def memory(pieces, _, rows):
             begin = time.perf_counter()
             loaded.run()
             seconds += [time.perf_counter() - begin] if turn >= WARM else []
-        sizes = loaded.program.compile().memory_analysis()
-        held = sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
-        planned = held + sizes.temp_size_in_bytes
+        planned = bench_xla_run.memory(loaded.program.compile())
         stats = jax.local_devices()[0].memory_stats() or {}
         most = stats.get("peak_bytes_in_use", 0)
         figures = {"planned_GB": planned / 1e9, "most_GB": most / 1e9, "ms_a_step": 1e3 * statistics.median(seconds)}

@@ -8,7 +8,7 @@ import shutil
 import jax
 from jax.profiler import ProfileData
 
-from npu_shim.pjrt.cost import cards, hlo, kernels
+from npu_shim.pjrt.cost import card_report, cards, hlo, kernels
 
 RUNS = 3
 TOP = 10
@@ -34,18 +34,10 @@ def of(loaded, folder):
         if seconds:
             operations = sum(count for _, count in kernel.products) * kernel.times
             moved = kernel.bytes * kernel.times / 1e6
-            figures = [1e3 * seconds, _least(kernel, card), moved, operations / 1e9]
-            rows.append([kernel.name, kernel.kind, *figures, kernel.of])
+            least = 1e3 * card_report.bound([kernel], card)[0] if card else None
+            rows.append([kernel.name, kernel.kind, 1e3 * seconds, least, moved, operations / 1e9, kernel.of])
     rows.sort(key=lambda row: (row[3] or 0.0) - row[2])
     return [[round(cell, 4) if isinstance(cell, float) else cell for cell in row] for row in rows[:TOP]]
-
-
-def _least(kernel, card):
-    """Milliseconds that a kernel takes at least in a step."""
-    if card is None:
-        return None
-    computing = sum(operations / card.peak[card.units(units)] for units, operations in kernel.products)
-    return 1e3 * kernel.times * max(kernel.bytes / card.bandwidth, computing)
 
 
 def _card():

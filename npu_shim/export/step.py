@@ -18,7 +18,7 @@ from npu_shim.options import engine
 from npu_shim.pjrt import arrays, manifest
 from npu_shim.pjrt.manifest import ROWS, Manifest
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.errors import ConfigError, PlanError, nearest, one_of
+from npu_shim.rewriter.errors import ConfigError, PlanError, nearest, one_of, unnamed
 from npu_shim.step import apart
 from npu_shim.xla import interpreted, step_checkpoint, step_function
 from npu_shim.xla.sources import Source
@@ -150,7 +150,7 @@ def _lowered(step, taken, products, device, python):
 
 
 def _refusal(answer):
-    text = answer["refusal"].partition("npu_shim: ")[2] or answer["refusal"]
+    text = unnamed(answer["refusal"])
     return "%s; give its value in constants (--constant)" % text if answer["feeds"] else text
 
 

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.export import description
 from npu_shim.pjrt.manifest import Manifest
-from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.errors import PlanError, unnamed
 from npu_shim.session import lines
 from npu_shim.xla import interpreted
 from npu_shim.xla.interpreted import Interpreted
@@ -59,8 +59,7 @@ def of(
     if answer["trouble"]:
         lines.once(answer["trouble"])
     if answer["refusal"]:
-        why = answer["refusal"].partition("npu_shim: ")[2] or answer["refusal"]
-        raise Refused(why, answer["feeds"], answer["asked"])
+        raise Refused(unnamed(answer["refusal"]), answer["feeds"], answer["asked"])
     ranks = () if meeting is None else tuple(meeting.ranks)
     return description.described(prepared, step, taken, answer, products, ranks=ranks), step
 

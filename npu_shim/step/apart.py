@@ -8,7 +8,7 @@ import tempfile
 from typing import Any, Mapping
 
 from npu_shim.pjrt import artifacts, jax_compat, other_python
-from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.errors import ConfigError, unnamed
 
 GRAPH, ASKED, ANSWER = "graph", "asked.json", "answer.json"  # files between the two processes
 FAILED = "failed"  # in an answer: why JAX cannot be used
@@ -79,7 +79,7 @@ def main(folder: str) -> None:
     try:
         programs, answer = _here(_read(folder, GRAPH), json.loads(_read(folder, ASKED).decode()))
     except (ImportError, ConfigError) as reason:
-        programs, answer = {}, {FAILED: str(reason).partition("npu_shim: ")[2] or str(reason)}
+        programs, answer = {}, {FAILED: unnamed(reason)}
     for platform, artifact in programs.items():
         _write(folder, platform, artifact)
     _write(folder, ANSWER, json.dumps([list(programs), answer]).encode())

@@ -8,30 +8,9 @@ import pytest
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 attention_cases = pytest.importorskip("attention_cases")
 
+from attention_runs import backward, backward_of, computed, forward  # noqa: E402
+
 from npu_shim.pjrt.attention import draws, kernels  # noqa: E402
-
-
-def backward_of(spec):
-    """With the gradient of the bias, where there is one."""
-    return dataclasses.replace(spec, kind="backward", bias_slope=0.5 if spec.bias else None)
-
-
-def forward(spec, operands):
-    given = [operands[tensor.name] for tensor in spec.given]
-    return dict(zip(("out", "most", "sums"), jax.jit(kernels.attention(spec, highest=True, interpret=True))(*given)))
-
-
-def backward(spec, operands, out, most, sums, d_out):
-    spec = backward_of(spec)
-    given = [*(operands[tensor.name] for tensor in spec.given), out, most, sums, d_out]
-    results = jax.jit(kernels.attention(spec, highest=True, interpret=True))(*given)
-    return {tensor.name: result for tensor, result in zip(spec.results, results)}
-
-
-def computed(spec, operands, d_out):
-    """What the kernels compute: name -> array."""
-    results = forward(spec, operands)
-    return dict(results, **backward(spec, operands, d_out=d_out, **results))
 
 
 def check(number):

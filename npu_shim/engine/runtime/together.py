@@ -32,7 +32,7 @@ from npu_shim.engine.device.worker import remote
 from npu_shim.engine.runtime.runs import Known
 from npu_shim.options import engine, words
 from npu_shim.pjrt.ranks import Job, is_of_all
-from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.errors import ConfigError, unnamed
 from npu_shim.session import lines
 
 LOG = logging.getLogger("npu_shim")
@@ -154,8 +154,7 @@ def apart(meeting: cluster.Meeting, rows: Sequence[Sequence[int]]) -> str:
 
 def _plain(reason: Any) -> str:
     """The first line of an error, without our name in front."""
-    first = str(reason).partition("\n")[0]
-    return first.partition("npu_shim: ")[2] or first
+    return unnamed(str(reason).partition("\n")[0])
 
 
 def _hash(parts: Sequence[str]) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Sequence
 from npu_shim.pjrt import other_python
 from npu_shim.pjrt.cost import report
 from npu_shim.pjrt.cost.report import Cost
-from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.errors import ConfigError, unnamed
 
 COSTS, FAILED = "costs", "failed"  # keys of what the other process says
 
@@ -52,6 +52,6 @@ def main(asked: str, out: str) -> None:
     try:
         answer = {COSTS: report.as_json(of_folders(*json.loads(asked)))}
     except (ImportError, ConfigError) as reason:
-        answer = {FAILED: str(reason).partition("npu_shim: ")[2] or str(reason)}
+        answer = {FAILED: unnamed(reason)}
     with open(out, "w", encoding="utf-8") as f:
         json.dump(answer, f)

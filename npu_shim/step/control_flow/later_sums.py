@@ -51,7 +51,7 @@ class Sum:
     Attributes:
         at: its number among what the loop carries.
         bytes: its size.
-            terms: what is added.
+        terms: what is added.
     """
 
     at: int
@@ -71,16 +71,18 @@ class Body:
     Attributes:
         sums: its Sums.
         kept: the factors of which each iteration keeps a row.
+        most: iterations at most.
         run: function of the carried leaves that gives the next ones, the sums as they are, and the rows.
     """
 
     sums: tuple[Sum, ...]
     kept: tuple[Any, ...]
+    most: int
     run: Callable[[Sequence[Any]], tuple[list[Any], list[Any]]]
 
-    def buffers(self, iterations: int) -> list[Any]:
-        """Room for the rows of so many iterations."""
-        return [jnp.zeros((iterations, *var.aval.shape), var.aval.dtype) for var in self.kept]
+    def buffers(self) -> list[Any]:
+        """Room for the rows of all iterations."""
+        return [jnp.zeros((self.most, *var.aval.shape), var.aval.dtype) for var in self.kept]
 
     def total(self, one: Sum, start: Any, rows: Sequence[Any]) -> Any:
         """What a loop variable ends with, given what it starts with and the rows of all iterations."""
@@ -101,7 +103,8 @@ def while_loop(goes_on: Callable[[Any], Any], step: Callable[[Any], Any], first:
     """
     leaves, tree = jax.tree.flatten(first)
     flat = jax.make_jaxpr(lambda *given: jax.tree.leaves(step(jax.tree.unflatten(tree, given))))(*leaves)
-    loop = _planned(flat, goes_on, leaves, tree, most) if most else None
+    sums = _sums(flat.jaxpr) if most else []
+    loop = _planned(flat, sums, goes_on, leaves, tree, int(most or 0)) if sums else None
     if loop is None or not loop.sums:
         compute = jaxpr_as_fun(flat)
         return lax.while_loop(
@@ -113,21 +116,23 @@ def while_loop(goes_on: Callable[[Any], Any], step: Callable[[Any], Any], first:
         new, added = loop.run(given)
         return new, [lax.dynamic_update_index_in_dim(buffer, row, given[0], 0) for buffer, row in zip(rows, added)]
 
-    start = leaves, loop.buffers(int(most or 0))
+    start = leaves, loop.buffers()
     last, rows = lax.while_loop(lambda carried: goes_on(jax.tree.unflatten(tree, carried[0])), within, start)
     for one in loop.sums:
         last[one.at] = loop.total(one, leaves[one.at], rows)
     return jax.tree.unflatten(tree, last)
 
 
-def _planned(flat: Any, goes_on: Callable[[Any], Any], leaves: Sequence[Any], tree: Any, most: int) -> Body:
-    """The Body of a loop, with the sums that pay."""
+def _planned(
+    flat: Any, sums: Sequence[Sum], goes_on: Callable[[Any], Any], leaves: Sequence[Any], tree: Any, most: int
+) -> Body:
+    """The Body of a loop, with those of its sums that pay."""
     asked = _asked(jax.make_jaxpr(lambda *given: goes_on(jax.tree.unflatten(tree, given)))(*leaves).jaxpr)
     stored = [value for value in (*flat.consts, *leaves) if jnp.shape(value)[:1] == (most,)]
     room = sum(value.size * value.dtype.itemsize for value in stored) // most
-    sums = _paying([one for one in _sums(flat.jaxpr) if one.at not in asked], room)
+    sums = _paying([one for one in sums if one.at not in asked], room)
     kept = tuple(dict.fromkeys(factor for one in sums for term in one.terms for factor in term.factors))
-    return Body(tuple(sums), kept, _without(flat, sums, kept))
+    return Body(tuple(sums), kept, most, _without(flat, sums, kept))
 
 
 def _asked(jaxpr: Any) -> set[int]:
