@@ -7,8 +7,6 @@ from attention_graphs import BACKWARD, FORWARD, GRADIENTS, INFERENCE, TRAINING, 
 
 from npu_shim.pjrt.attention.spec import CALL, SEED, Spec
 from npu_shim.rewriter.ir import text
-from npu_shim.rewriter.ir.definitions import Definition
-from npu_shim.rewriter.ir.module import Function
 from npu_shim.xla.passes.attention import apply
 
 
@@ -26,13 +24,13 @@ def reason(source):
     return miss.reason
 
 
-def body(module, spec):
-    return Function(module, spec.name, Definition(spec.name, (), (), {}))
+def spec_of(call):
+    return Spec.from_json(call.attrs["spec"].decode())
 
 
 def applied(source):
     module, plan = planned(source)
-    apply.apply(module, plan.matches, body)
+    apply.apply(module.graph, plan.matches)
     return module, plan
 
 
@@ -111,7 +109,7 @@ def test_scores_that_a_mask_replaces_are_hidden(sides):
     spec = plan.matches[0].backward
     assert (spec.bias, spec.hidden, spec.rounded, spec.bias_over) == ((2, 1, 1, 32), (2, 1, 1, 32), "bfloat16", False)
     assert spec.fill == pytest.approx(-1e9, rel=2.0**-8)
-    bias, hidden = (value.node for value in module.graph["p/attention/forward"].inputs[4:6])
+    bias, hidden = (value.node for value in module.graph["p/attention/forward"].inputs[3:5])
     assert (bias.name, hidden.op) == ("mask", "Cast")
     assert hidden.inputs[0].node.op == ("Less" if "no" in sides else "LogicalNot")
     assert hidden.inputs[0].node.name == ("no" if "no" in sides else "p/attention/shown")
@@ -138,12 +136,12 @@ def test_what_jax_interprets_has_calls_and_a_seed_of_their_own():
     )  # fmt: skip
     module, plan = planned(source)
     assert plan.misses == ()
-    apply.apply(module, plan.matches, None)
+    apply.apply(module.graph, plan.matches)
     graph, (match,) = module.graph, plan.matches
     forward, backward = (graph["p/attention/" + kind] for kind in ("forward", "backward"))
     assert (forward.op, backward.op, graph["u"].op) == (CALL, CALL, SEED)
     assert [value.node.name for value in forward.inputs] == ["q", "k", "v", "mask", "u"]
-    assert Spec.from_json(backward.attrs["spec"].decode()) == match.backward
+    assert spec_of(backward) == match.backward
     assert (graph["u"].attrs["seed"], graph["u"].attrs["seed2"], graph["u"].inputs[0].node.name) == (3, 5, "shape")
     assert not list(module.functions)
 
@@ -287,12 +285,11 @@ def test_a_softmax_of_no_product_is_not_mentioned():
 def test_two_calls_stand_in_its_place():
     module, plan = applied(TRAINING)
     (match,) = plan.matches
-    calls = [node for node in module.graph if node.op == "StatelessCase"]
-    assert [call.attrs["branches"][0].name for call in calls] == [match.forward.name, match.backward.name]
-    forward, backward = calls
-    assert [value.node.name for value in forward.inputs[1:]] == ["q", "k", "v", "mask", "p/attention/seed"]
-    assert backward.inputs[1:6] == forward.inputs[1:]
-    assert [*map(str, backward.inputs[6:])] == [
+    forward, backward = (node for node in module.graph if node.op == CALL)
+    assert (spec_of(forward), spec_of(backward)) == (match.forward, match.backward)
+    assert [value.node.name for value in forward.inputs] == ["q", "k", "v", "mask", "p/attention/seed"]
+    assert backward.inputs[:5] == forward.inputs
+    assert [*map(str, backward.inputs[5:])] == [
         "p/attention/forward",
         "p/attention/forward:1",
         "p/attention/forward:2",
@@ -300,7 +297,6 @@ def test_two_calls_stand_in_its_place():
     ]
     assert str(module.graph["rk"].inputs[0]) == "p/attention/backward:1"
     assert not {"s0", "p", "u", "g0", "g9", "dq"} & set(module.graph.nodes)
-    assert len(module.functions) == 2
 
 
 def test_what_is_not_taken_stays():
@@ -320,7 +316,7 @@ def test_shapes_that_others_ask_for_are_constants():
     assert repr(constant.attrs["dtype"]) == "int64"
 
 
-def test_layers_of_one_kind_share_their_functions():
+def test_layers_of_one_kind_share_their_specifications():
     second = re.sub(r"\b(\w+):(?!0=)", r"\1_2:", FORWARD + BACKWARD)
     inputs = re.compile(r"(?<=[(, ])(\w+)(?=[,)])")
     second = re.sub(r"\(([\w, ]+)\)$", lambda match: inputs.sub(r"\1_2", match[0]), second, flags=re.M)
@@ -328,8 +324,8 @@ def test_layers_of_one_kind_share_their_functions():
     source = FORWARD + BACKWARD + second + GRADIENTS.replace("return rq:0=rq, rk:0=rk, rv:0=rv\n", returned)
     module, plan = applied(source)
     assert [match.name for match in plan.matches] == ["p", "p_2"]
-    assert len(module.functions) == 2
-    assert sum(node.op == "StatelessCase" for node in module.graph) == 4
+    calls = [node for node in module.graph if node.op == CALL]
+    assert (len(calls), len({spec_of(call) for call in calls})) == (4, 2)
 
 
 # -- biases that are as large as scores by constants alone -------------------------------------------------------------
@@ -351,7 +347,7 @@ def with_mask(numbers):
 def test_a_mask_that_ones_repeat_for_all_queries_is_narrow():
     module, plan = applied(with_mask([1] * 32))
     assert plan.matches[0].forward.bias == (2, 1, 1, 32)
-    mask = module.graph["p/attention/forward"].inputs[4].node
+    mask = module.graph["p/attention/forward"].inputs[3].node
     assert (mask.name, mask.op) == ("mask/narrow", "Mul")
     assert module.graph["ones/narrow"].attrs["value"].dims == (1, 1, 1)
 
@@ -359,4 +355,4 @@ def test_a_mask_that_ones_repeat_for_all_queries_is_narrow():
 def test_a_mask_of_each_query_stays():
     module, plan = applied(with_mask([1] * 31 + [0]))
     assert plan.matches[0].forward.bias == (2, 1, 16, 32)
-    assert module.graph["p/attention/forward"].inputs[4].node.name == "mask"
+    assert module.graph["p/attention/forward"].inputs[3].node.name == "mask"
