@@ -202,7 +202,7 @@ def _content_of_complex(value: Tensor) -> bytes:
     """The same of complex numbers: real and imaginary parts by turns; the last number stands for all that follow."""
     field, code = COMPLEX[value.dtype]
     parts = tuple(getattr(value.proto, field)) or (0.0, 0.0)
-    parts += parts[-2:] * (value.size - len(parts) // 2)
+    parts = (parts + parts[-2:] * (value.size - len(parts) // 2))[: 2 * value.size]
     return struct.pack("<%d%s" % (len(parts), code), *parts)
 
 
@@ -212,11 +212,20 @@ def _content(value: Tensor) -> bytes:
         return bytes(value.proto.tensor_content)
     if value.dtype in COMPLEX:
         return _content_of_complex(value)
-    _, code = STORAGE[value.dtype]
+    field, code = STORAGE[value.dtype]
+    if value.proto is not None:
+        stored = tuple(getattr(value.proto, field)) or (0,)
+    else:
+        stored = _stored(value)
+    content, width = struct.pack("<%d%s" % (len(stored), code), *stored), struct.calcsize("<" + code)
+    content += content[-width:] * (value.size - len(stored))  # the last one stands for all that follow
+    return content[: value.size * width]
+
+
+def _stored(value: Tensor) -> tuple[Any, ...]:
+    """The elements of a constant that is made of numbers, as a TensorProto has them: 16-bit numbers by their bits."""
     numbers = value.numbers() or ()
-    if value.dtype in LOW_BITS:
-        bits, floats, shift = LOW_BITS[value.dtype]
-        numbers = tuple(struct.unpack(bits, struct.pack(floats, number))[0] >> shift for number in numbers)
-    if len(numbers) > 1 and len(set(map(repr, numbers))) == 1:
-        return struct.pack("<" + code, numbers[0]) * len(numbers)
-    return struct.pack("<%d%s" % (len(numbers), code), *numbers)
+    if value.dtype not in LOW_BITS:
+        return numbers
+    bits, floats, shift = LOW_BITS[value.dtype]
+    return tuple(struct.unpack(bits, struct.pack(floats, number))[0] >> shift for number in numbers)
