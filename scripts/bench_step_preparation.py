@@ -2,9 +2,10 @@
 
     python scripts/bench_step_preparation.py FOLDER [--graphs bert_tiny_train,resnet50_train] [--repeats 3]
 
-FOLDER has graphs.json and NAME.pb.gz, see there. Needs TensorFlow and JAX in one Python. It begins with the graph in
-float32, pruned to its step, and ends with StableHLO. What is done once for a step (import, pruning, rewrite, its
-variables) is told apart from what is done for each set of feed shapes.
+FOLDER has graphs.json and NAME.pb.gz, see there. Needs TensorFlow and JAX in one Python. It begins with the graph's
+bytes, in float32, and ends with StableHLO. Three parts are told apart: TensorFlow's import of the bytes, which a
+session's graph has behind it; what is done once for a step (pruning, rewrite, its variables); and what is done for each
+set of feed shapes.
 """
 
 import argparse
@@ -23,18 +24,23 @@ OPEN = {"ids:0": (8, 32), "targets:0": (8, 32), "lengths:0": (8,)}  # sizes of f
 LENGTHS = {"lengths:0": [32, 31, 30, 20, 16, 8, 4, 2]}  # values that XLA must know
 
 
-def prepared(content, entry):
-    """The Prepared of a graph's step."""
+def imported(content):
+    """The Source of a graph's bytes."""
     import tensorflow.compat.v1 as tf
 
-    from npu_shim.xla import step_function
     from npu_shim.xla.sources import Source
+
+    return Source.of(tf.GraphDef.FromString(content))
+
+
+def prepared(source, entry):
+    """The Prepared of a graph's step."""
+    from npu_shim.xla import step_function
 
     feeds = {name: OPEN.get(name, shape) for name, (_, *shape) in entry["feeds"].items() if name not in LENGTHS}
     fixed = {name: value for name, value in LENGTHS.items() if name in entry["feeds"]}
     fetches = [entry["loss"], entry["train_op"]]
-    source = Source.of(tf.GraphDef.FromString(content)).of_step(fetches)
-    return step_function.prepare(source, fetches, feeds, fixed, None, "GPU", **FLOAT32)
+    return step_function.prepare(source.of_step(fetches), fetches, feeds, fixed, None, "GPU", **FLOAT32)
 
 
 def lowered(step):
@@ -52,12 +58,15 @@ def lowered(step):
 
 
 def turn(content, entry):
-    """CPU seconds of both parts."""
-    start = time.process_time()
-    step = prepared(content, entry)
-    middle = time.process_time()
+    """CPU seconds of the three parts."""
+    times = [time.process_time()]
+    source = imported(content)
+    times.append(time.process_time())
+    step = prepared(source, entry)
+    times.append(time.process_time())
     lowered(step)
-    return middle - start, time.process_time() - middle
+    times.append(time.process_time())
+    return [end - start for start, end in zip(times, times[1:])]
 
 
 def rows(folder, names, repeats):
@@ -66,8 +75,7 @@ def rows(folder, names, repeats):
     for name in names:
         content, entry = gzip.decompress((folder / (name + ".pb.gz")).read_bytes()), entries[name]
         turns = [turn(content, entry) for _ in range(repeats + 1)][1:]
-        once, lowering = (statistics.median(column) for column in zip(*turns))
-        yield [name, str(entry["nodes"]), "%.2f" % once, "%.2f" % lowering]
+        yield [name, str(entry["nodes"]), *("%.2f" % statistics.median(column) for column in zip(*turns))]
 
 
 def main():
@@ -82,7 +90,7 @@ def main():
     import tensorflow.compat.v1 as tf
 
     tf.disable_v2_behavior()
-    columns = ["graph", "nodes", "once, s", "for each set of shapes, s"]
+    columns = ["graph", "nodes", "import, s", "once, s", "for each set of shapes, s"]
     bench_tables.table(columns, rows(given.folder, given.graphs.split(","), given.repeats), given.write)
     return 0
 

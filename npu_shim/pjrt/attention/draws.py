@@ -8,8 +8,7 @@ generator. Its key is the pair of seeds; each of its values is four draws of 16 
 A row counts all [batch, head, query] in order, a column is a key. A probability is kept where its draw is below
 `threshold(rate)`, so that the rate is met to 1 in 131,072.
 
-The rounds are written once, in terms of `Words`, for numpy here, for TensorFlow (xla.attention.draws) and for the
-kernels (kernels.py).
+The rounds are written once, in terms of `Words`, for numpy here and for the kernels (kernels.py).
 """
 
 from __future__ import annotations
