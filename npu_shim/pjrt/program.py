@@ -168,7 +168,8 @@ class Program:
         described = self._jax.tree.map(of.described, given)
         donated: dict[str, Any] = {"donate_argnums": 0} if self._donate else {}
         # each process finds its own kernels: one that compiles alone, for a batch of its own, would wait for the others
-        options = {} if self.device.platform == "cpu" else {"xla_gpu_shard_autotuning": False}
+        alone = {} if self.device.platform == "cpu" else {"xla_gpu_shard_autotuning": False}
+        options = {**jax_compat.compiler_options(self.device.platform), **alone}
         step = of.around(whole, given)
         return self._jax.jit(step, **donated).lower(*described).compile(compiler_options=options)
 

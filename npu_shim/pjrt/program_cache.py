@@ -54,11 +54,13 @@ def compiled(jax: Any, lowered: Any, devices: Sequence[Any], cache: str) -> Stor
         devices: the jax devices that it is for.
         cache: path of the folder, "" for none.
     """
+    options = jax_compat.compiler_options(devices[0].platform)
     if not cache:
-        return Stored(lowered.compile())
+        return Stored(lowered.compile(compiler_options=options))
     if jax.config.jax_compilation_cache_dir:  # of a program that JAX has loaded, a second copy lacks functions (0.12)
         text = "JAX's own cache of compiled programs is on ('%s') and is used in place of '%s'"
-        return Stored(lowered.compile(), warning=text % (jax.config.jax_compilation_cache_dir, cache))
+        warning = text % (jax.config.jax_compilation_cache_dir, cache)
+        return Stored(lowered.compile(compiler_options=options), warning=warning)
     from jax.experimental import serialize_executable
 
     name, warning = _name(jax, lowered, devices[0]) + SUFFIX, ""
@@ -68,7 +70,7 @@ def compiled(jax: Any, lowered: Any, devices: Sequence[Any], cache: str) -> Stor
         pass
     except Exception as reason:  # what a file of another release or device holds can fail in any way
         warning = unusable(cache, name, reason)
-    executable = lowered.compile()
+    executable = lowered.compile(compiler_options=options)
     try:
         write(cache, name, serialize_executable.serialize(executable)[0])
     except Exception as reason:  # the program is there all the same

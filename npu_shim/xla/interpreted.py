@@ -58,7 +58,7 @@ def of(prepared: step_function.Prepared, shapes: Sequence[Any]) -> Interpreted:
                 raise
             return _unsized(prepared, attention, str(reason).partition("\n")[0])
         attention = attention or fusion.fused(module, sizes)
-        recomputation = recomputation or rematerialization.recomputed(module, manner.recompute, manner.on_cpu, sizes)
+        recomputation = recomputation or rematerialization.recomputed(module, manner.recompute, sizes)
     is_changed = recomputation.chains or attention.taken
     content = prepared.as_packed(module) if is_changed else prepared.packed
     texts = [node.attrs["spec"].decode() for node in module.graph if node.op == CALL]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npu_shim import pjrt
-from npu_shim.pjrt import manifest, program_cache
+from npu_shim.pjrt import jax_compat, manifest, program_cache
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.step import lowered
 
@@ -75,8 +75,21 @@ def test_what_the_code_depends_on_is_in_its_name(step, cache, tmp_path, monkeypa
     monkeypatch.setattr(jax, "__version__", "0.12.99")
     assert not run(step, cache)[0]
     monkeypatch.undo()
+    monkeypatch.setattr(jax_compat, "compiler_options", lambda platform: {})
+    assert not run(step, cache)[0]
+    monkeypatch.undo()
     assert run(step, cache)[0]
-    assert len(os.listdir(cache)) == 4
+    assert len(os.listdir(cache)) == 5
+
+
+def test_programs_for_cpus_round_where_the_graph_does(cache):
+    """Sums that bfloat16 cannot hold, also where the float32 loop that reads them could take them as they are."""
+    one = jax.numpy.ones((), "bfloat16")
+    rounded = jax.jit(lambda x: jax.numpy.sum((x.astype("bfloat16") + one).astype(np.float32)) - 4)
+    lowered_one = rounded.lower(jax.ShapeDtypeStruct((4,), np.float32))
+    for folder in ("", cache):
+        program = program_cache.compiled(jax, lowered_one, jax.devices("cpu"), folder).program
+        assert program(np.full(4, 2.0**-12, "f")) == 0
 
 
 def damaged(content):

@@ -120,22 +120,37 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("model", "form"), PAIRS)
-def test_recomputation_changes_nothing_but_roundings(model, form):
-    """The values of 20 steps and all variables; and that something is computed again, but for bfloat16 on CPUs."""
+def test_recomputation_changes_no_bit_but_of_sums(model, form):
+    """The values of 20 steps and all variables; and that something is computed again."""
     losses, state, nothing = trained(model, form, "off")
     assert nothing.chains == ()
     assert np.all(np.isfinite(losses))
     for mode in ("auto", "memory"):
         actual, after, again = trained(model, form, mode)
-        # XLA's code for CPUs fuses a product and a sum into one rounding, or does not, as its loops fall
-        allowed = {"rtol": 2e-3, "atol": 2e-3} if form == "float16" else {"rtol": 1e-4, "atol": 1e-5}
+        if mode == "auto" and form != "float32":  # a rounding to 16 bits stands between a product and a sum
+            np.testing.assert_array_equal(actual, losses)
+            for name, value in after.items():
+                np.testing.assert_array_equal(value, state[name], err_msg=name)
+        else:
+            require_near(actual, losses, after, state, form)
+        if model == "transformer" or (model == "convolutions" and mode == "memory"):
+            assert again.saved > 0, again.as_text()
+
+
+def require_near(actual, losses, after, state, form):
+    """Values but for the order of sums: those that run again stand in other loops.
+
+    In float32 XLA's code for CPUs also fuses a product and a sum into one rounding, or does not, as its loops fall.
+    """
+    if form == "float32":
+        allowed = {"rtol": 1e-4, "atol": 1e-5}
         np.testing.assert_allclose(actual, losses, **allowed)
         for name, value in after.items():
             np.testing.assert_allclose(value, state[name], err_msg=name, **allowed)
-        if form == "bfloat16":
-            assert "leaves out roundings of bfloat16" in again.as_text()
-        elif model == "transformer" or (model == "convolutions" and mode == "memory"):
-            assert again.saved > 0, again.as_text()
+        return
+    # a sum may be rounded to the next number of 16 bits, and ReLUs pass what they did not: steps multiply it
+    np.testing.assert_allclose(actual[:5], losses[:5], rtol=2e-4)
+    np.testing.assert_allclose(actual, losses, rtol=5e-3)
 
 
 @pytest.mark.skipif(not INTERPRETER, reason="no interpreter with JAX: NPU_SHIM_JAX names none")

@@ -14,19 +14,17 @@ from npu_shim.xla.passes.sizes import Sizes
 OFF = report.Recomputation("off", because="it is off")
 
 
-def recomputed(module: Module, mode: str, on_cpu: bool, sizes: Sizes) -> report.Recomputation:
+def recomputed(module: Module, mode: str, sizes: Sizes) -> report.Recomputation:
     """Has a module compute values again, and returns what.
 
     Args:
         module: a step's, with feeds of full shapes.
         mode: one of `options.words.RECOMPUTE`.
-        on_cpu: whether XLA compiles it for a CPU.
         sizes: of its tensors.
     """
     if mode == "off":
         return OFF
     step = facts.read(module, mode, sizes)
-    unrounded = ("bfloat16",) if on_cpu else ()
-    regions = plan.plan(step, mode, unrounded)
+    regions = plan.plan(step, mode)
     apply.apply(module.graph, step, regions)
-    return report.described(step, mode, regions, unrounded)
+    return report.described(step, mode, regions)

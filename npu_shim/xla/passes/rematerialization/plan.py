@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 from dataclasses import dataclass
-from typing import Container, Mapping
+from typing import Mapping
 
 from npu_shim.rewriter.graph.walks import reached
 from npu_shim.xla.passes.rematerialization import cut, table
@@ -45,15 +45,14 @@ class Region:
     flops: int
 
 
-def plan(step: Step, mode: str, unrounded: Container[str] = ()) -> tuple[Region, ...]:
+def plan(step: Step, mode: str) -> tuple[Region, ...]:
     """Returns the Regions of a step, those that save most first.
 
     Args:
         step: step.Step; for "memory" with its `small` products.
         mode: "auto" or "memory".
-        unrounded: dtypes that the compiler does not round to everywhere: nothing of them passes a barrier, which would.
     """
-    regions = _Planner(step, mode == "memory", unrounded).regions()
+    regions = _Planner(step, mode == "memory").regions()
     least = step.kept * WORTHWHILE
     regions = sorted((r for r in regions if r.saved > least), key=lambda r: (-r.saved, r.copied))
     return tuple(_within_budget(step, regions) if mode == "memory" else regions)
@@ -72,8 +71,8 @@ def _within_budget(step: Step, regions: list[Region]) -> list[Region]:
 
 
 class _Planner:
-    def __init__(self, step: Step, for_memory: bool, unrounded: Container[str]) -> None:
-        self._step, self._for_memory, self._unrounded = step, for_memory, unrounded
+    def __init__(self, step: Step, for_memory: bool) -> None:
+        self._step, self._for_memory = step, for_memory
         self._late = self._late_uses()
         self._forced: set[Tensor] = set()  # kept because a later stage starts from it
 
@@ -156,7 +155,7 @@ class _Planner:
         if any(step.op(place) == table.LATE_READ for place, _ in inputs):
             return None
         kept = tuple(sorted(t for t in inputs if step.op(t[0]) != "Const" and self._is_float(t)))
-        if not kept or any(self._dtype(tensor) in self._unrounded for tensor in (*kept, trigger)):
+        if not kept:
             return None
         return Region(
             copied=tuple(sorted(place for place, _ in copied)),

@@ -9,7 +9,6 @@ from npu_shim.xla.passes.rematerialization.plan import Region
 from npu_shim.xla.passes.rematerialization.step import Step
 
 NOTHING = "no value that is kept for a backward pass costs less to compute again"
-UNROUNDED = "XLA's code for CPUs leaves out roundings of bfloat16, and other ones for a copy: its bits would differ"
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Recomputation:
         return text
 
 
-def described(step: Step, mode: str, regions: Sequence[Region], unrounded: Sequence[str] = ()) -> Recomputation:
+def described(step: Step, mode: str, regions: Sequence[Region]) -> Recomputation:
     """Returns the Recomputation of a plan; arguments as for `plan.plan`."""
     chains = tuple(
         Chain(
@@ -86,11 +85,7 @@ def described(step: Step, mode: str, regions: Sequence[Region], unrounded: Seque
         )
         for region in regions
     )
-    if chains:
-        return Recomputation(mode, chains)
-    places = range(len(step.nodes)) if unrounded else ()
-    leaves_out = any(result.dtype in unrounded for place in places for result in step.results(place))
-    return Recomputation(mode, because=UNROUNDED if leaves_out else NOTHING)
+    return Recomputation(mode, chains, because="" if chains else NOTHING)
 
 
 def _megabytes(count: int) -> str:
