@@ -167,6 +167,50 @@ def test_what_a_script_says_of_a_variable_holds_for_its_master(given, resource):
     assert sum(len(slots) for _, _, _, slots in built.values())
 
 
+@pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])
+def test_a_swapping_saver_keeps_the_dtypes_and_restores_what_it_saved(given, resource, tmp_path):
+    """Averages are as in float32; a script without masters loads a variable's average by its name."""
+    start = np.float32([[0.25, -0.5], [1.0, 3.0], [0.5, 2.0]])
+    with tf.Graph().as_default(), tf.Session() as session:
+        parts = tf.get_variable(
+            "parts", [3, 2], tf.float16, tf.constant_initializer(0.3), use_resource=resource,
+            partitioner=tf.fixed_size_partitioner(2),
+        )  # fmt: skip
+        low, wide = (
+            tf.get_variable(name, [3, 2], dtype, tf.constant_initializer(start), use_resource=resource)
+            for name, dtype in (("low", tf.bfloat16), ("wide", tf.float32))
+        )
+        optimizer = wrappers.MovingAverageOptimizer(MOMENTUM(), 0.5)
+        variables = [*parts, low, wide]
+        train = optimizer.apply_gradients([(tf.cast(v, v.dtype.base_dtype) / 2, v) for v in variables])
+        saver, initializer = optimizer.swapping_saver(), tf.global_variables_initializer()
+        session.run(initializer)
+        for _ in range(3):
+            session.run(train)
+        held = [tf.cast(v, tf.float32) for v in tf.global_variables()]  # NumPy compares no bfloat16 with float16
+        path, before = saver.save(session, str(tmp_path / "model")), session.run(held)
+        session.run(initializer)
+        saver.restore(session, path)
+        sessions.assert_close(session.run(held), before)
+        values = dict(zip([v.op.name for v in tf.global_variables()], before))
+    saved = tf.train.load_checkpoint(path)
+    dtypes = saved.get_variable_to_dtype_map()
+    for name, dtype in (("low", tf.bfloat16), ("parts", tf.float16)):
+        assert (dtypes[name], dtypes[name + "/ExponentialMovingAverage"]) == (dtype, tf.float32)
+    mean = values["low/ExponentialMovingAverage"]
+    sessions.assert_close(saved.get_tensor("low/float32_master"), mean)
+    sessions.assert_close(saved.get_tensor("low").astype("f"), mean, rtol=2.0**-8)
+    sessions.assert_close(saved.get_tensor("low/ExponentialMovingAverage"), values["low/float32_master"])
+    sessions.assert_close(saved.get_tensor("wide"), values["wide/ExponentialMovingAverage"])
+    mean_of_parts = saved.get_tensor("parts/float32_master")
+    with tf.Graph().as_default(), tf.Session() as session:
+        parts = tf.get_variable("parts", [3, 2], tf.float16, partitioner=tf.fixed_size_partitioner(2))
+        weights = [tf.get_variable("low", [3, 2], tf.bfloat16), *parts]
+        tf.train.Saver({"low": weights[0], "parts": parts}).restore(session, path)
+        sessions.assert_close(session.run(weights[0]).astype("f"), mean, rtol=2.0**-8)
+        sessions.assert_close(np.concatenate(session.run(weights[1:])).astype("f"), mean_of_parts, rtol=2.0**-11)
+
+
 def test_the_variables_of_an_optimizer_are_all_that_its_step_needs(given):
     with tf.Graph().as_default():
         w = tf.get_variable("w", initializer=tf.constant([1.0], tf.float16), constraint=lambda w: tf.minimum(w, 0.5))

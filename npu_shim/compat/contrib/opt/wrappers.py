@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat.contrib.opt.shampoo import ShampooOptimizer
+from npu_shim.compat.contrib.opt.swapped import MASTER, Swapped
 
 
 class DecoupledWeightDecayExtension:
@@ -162,16 +163,23 @@ class MovingAverageOptimizer(tf.train.Optimizer):
         variables = tf.global_variables() if var_list is None else var_list
         if not isinstance(variables, dict):
             variables = _by_saved_name(variables)
-        by_op = {part.op.name: key for key, v in variables.items() for part in _parts(v)}
-        swapped = dict(variables)
+        by_op = {part.op.name: (key, part) for key, v in variables.items() for part in _parts(v)}
+        saved, mixed = dict(variables), {}
         for name_of_variable, average in self._averaged.items():
             if name_of_variable not in by_op:
                 continue
             if average.op.name not in by_op:
                 raise ValueError("Variable to swap %s is not in variables to save." % average.op.name)
-            here, there = by_op[name_of_variable], by_op[average.op.name]
-            swapped[here], swapped[there] = variables[there], variables[here]
-        return tf.train.Saver(swapped, name=name, **kwargs)
+            (here, variable), (there, _) = by_op[name_of_variable], by_op[average.op.name]
+            if variable.dtype.base_dtype == average.dtype.base_dtype:
+                saved[here], saved[there] = variables[there], variables[here]
+                continue
+            behind, master = by_op.get(name_of_variable + MASTER, (None, None))
+            keys = [key for key in (here, there, behind) if key is not None]
+            mixed.setdefault(here, []).append(Swapped(variable, average, master, keys))
+            for key in keys:
+                saved.pop(key, None)
+        return tf.train.Saver({**saved, **mixed}, name=name, **kwargs)
 
 
 def _by_saved_name(variables):
