@@ -124,7 +124,8 @@ class Run:
     def schedule_of(self, graph: Graph) -> Schedule:
         """The order of a graph, made once."""
         if id(graph) not in self._schedules:
-            self._schedules[id(graph)] = schedule.schedule(graph, self._writes, is_costly)
+            writers = {name: self._writes(node) for name, node in graph.nodes.items()}
+            self._schedules[id(graph)] = schedule.schedule(graph, lambda node: writers[node.name], is_costly)
         return self._schedules[id(graph)]
 
     def _writes(self, node: Node) -> Sequence[int]:

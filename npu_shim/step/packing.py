@@ -22,6 +22,7 @@ from npu_shim.rewriter.tables import dtypes
 FORMAT = 1
 AGAIN = "#again"
 LENGTH = struct.Struct("<q")
+_sorted = json.JSONEncoder(sort_keys=True).encode
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 DRAWING = frozenset([  # draw from a counter of their own
     "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "Multinomial", "RandomShuffle",
@@ -138,7 +139,7 @@ class _Writer:
         if node.op in VARIABLES:
             attrs["shared_name"] = {"s": variable_name(node)}
         attrs = {**self._of_op(node), **attrs}
-        text = json.dumps(attrs, sort_keys=True)
+        text = _sorted(attrs)
         number = self._numbers.setdefault(text, len(self.shared))
         if number == len(self.shared):
             self.shared.append(json.loads(text))  # in one order, in all processes
