@@ -377,7 +377,7 @@ def _tensor_scatter(draw):
 
 
 def _top_k(draw):
-    yield [draw.array((3, 6), np.dtype(np.float32), odd=False), known(draw.random.randint(1, 6))], {}
+    yield [np.round(draw.array((3, 6), np.dtype(np.float32), -1, 1, odd=False)), known(draw.random.randint(3, 7))], {}
 
 
 def _blocks(draw):

@@ -37,11 +37,24 @@ def ended(ends):
     return lambda x, w: tf.while_loop(ends(x), lambda i, a: (i + 1, tf.tanh(tf.matmul(a, w))), (0, x[0]))[1]
 
 
+def read_on_a_side(x, w):
+    rows = tf.TensorArray(tf.float32, TIME).unstack(x)
+    side = lambda i, a: tf.cond(tf.reduce_sum(a) < 1.0, lambda: rows.read(i), lambda: tf.zeros_like(a))  # noqa: E731
+    body = lambda i, a: (i + 1, a + tf.matmul(side(i, a), w))  # noqa: E731
+    return tf.while_loop(lambda i, _: i < TIME, body, (0, tf.zeros([ROWS, WIDTH])), maximum_iterations=TIME)[1]
+
+
+def of_open_shape(x, w):
+    x = tf.placeholder_with_default(x, [None, ROWS, WIDTH])
+    return ended(lambda _: lambda i, _: i < tf.shape(x)[0])(x, w)
+
+
 LOOPS = {
     "ended at once": ended(lambda x: lambda i, _: i < 0),
     "ended by a constant": ended(lambda x: lambda i, _: i < 3),
     "ended by a shape": ended(lambda x: lambda i, _: i < tf.shape(x)[0]),
     "ended by a shape from outside": ended(lambda x: (lambda n: lambda i, _: i <= n)(tf.shape(x)[-1])),
+    "ended by an open shape": of_open_shape,
     "ended by the lesser": ended(lambda x: lambda i, _: i < tf.minimum(4, tf.cast(x[0, 0, 0] * 5, tf.int32))),
     "ended by data or a constant": ended(lambda _: lambda i, a: tf.logical_and(a[0, 0] < 9.0, tf.greater(5, i))),
     "map_fn": lambda x, w: tf.map_fn(lambda row: tf.matmul(row, w) + 1.0, x),
@@ -51,6 +64,7 @@ LOOPS = {
     "foldl": lambda x, w: tf.foldl(lambda a, row: tf.matmul(a, w) + row, x),
     "unstacked": unstacked,
     "of two lengths": of_two_lengths,
+    "read on a side": read_on_a_side,
     "in a function": lambda x, w: tf.function(lambda x, w: tf.map_fn(lambda row: tf.matmul(row, w), x))(x, w),
     "recurrent": lambda x, w: cell(tf.nn.rnn_cell.BasicRNNCell, x * w[0]),
     "LSTM": lambda x, w: cell(tf.nn.rnn_cell.LSTMCell, x * w[0]),

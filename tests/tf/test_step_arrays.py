@@ -88,6 +88,17 @@ def test_one_of_a_length_without_bound_is_refused():
         jax.eval_shape(interpreter.function(program), {}, {x.name: value})
 
 
+def test_elements_of_several_shapes_are_refused():
+    """JAX writes a smaller element into a part of its place, and repeats it where it is added."""
+    x, value = fed(np.ones([4, 3], np.float32))
+    array = tf.TensorArray(tf.float32, 2, infer_shape=False, clear_after_read=False).write(0, x).write(1, x[:1])
+    looped = tf.TensorArray(tf.float32, 3, infer_shape=False)
+    looped = tf.while_loop(lambda i, _: i < 3, lambda i, a: (i + 1, a.write(i, x[: 4 - i])), (0, looped))[1]
+    for fetch in (array.read(1), looped.read(2)):
+        with pytest.raises(Refusal, match=r"its elements have several shapes: \[4, 3\] and \[[13], 3\]"):
+            Step(tf.get_default_graph(), [fetch], feeds=[x])({x: value})
+
+
 def filled(place, count=3, size=3):
     """A TensorArray whose places are written in a loop, and read in another one."""
 

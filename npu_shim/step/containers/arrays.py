@@ -164,7 +164,9 @@ def _written(scope: Any, node: Node, buffer: Any, handle: Handle, index: Any, va
     """A buffer with elements written, or added to a gradient's; under a guard, where that holds."""
     adds, guard = bool(scope.run.facts[handle.key].forward), scope.guard(node.name)
     if handle.instance is None and np.ndim(index) == 0 and not guard:
+        places.require_shape(buffer.shape[1:], value.shape)  # before a sum would repeat it
         return places.put(buffer, index, places.taken(buffer, index) + value if adds else value)
+    places.require_shape(buffer.shape[1 if handle.instance is None else 2 :], value.shape[np.ndim(index) :])
     at = buffer.at[index] if handle.instance is None else buffer.at[handle.instance, index]
     if guard:  # element by element: a choice of one of two buffers would be a copy
         value = guards.chosen(scope.predicates, guard, value, jnp.zeros_like(value) if adds else at.get())

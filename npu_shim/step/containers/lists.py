@@ -152,7 +152,7 @@ def set_item(attrs: Any, held: List, index: Any, item: Any) -> List:
         buffer = _with_room(buffer, more) if more > 0 else buffer
         last = np.asarray(index).astype(np.int32) if is_known(index) else index.astype(np.int32)
         length = xp(index, length).maximum(length, last + np.int32(1))
-    return List(_put(buffer, index, item), length, held.dtype, is_set=held.is_set or not is_known(index, length))
+    return List(_put(buffer, index, item), length, held.dtype, is_set=held.is_set or not is_known(length))
 
 
 def get_item(attrs: Any, held: List, index: Any, shape: Any = None) -> Any:
@@ -244,6 +244,7 @@ def scatter_into(attrs: Any, held: List, value: Any, indices: Any) -> List:
     """TensorListScatterIntoExistingList."""
     value = traced(value)
     buffer = _with_buffer(held, jax.ShapeDtypeStruct(value.shape[1:], value.dtype))
+    places.require_shape(buffer.shape[1:], value.shape[1:])
     return dataclasses.replace(held, buffer=jnp.asarray(buffer).at[indices].set(value))
 
 

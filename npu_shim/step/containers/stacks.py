@@ -138,6 +138,7 @@ def _pushed(cell: Any, value: Any, instance: Any) -> Any:
     if instance is None:
         return jax.tree.map(lambda held, part: places.put(held, top, part), buffer, value), top + 1
     at = instance, top[instance]
+    jax.tree.map(lambda held, part: places.require_shape(held.shape[2:], part.shape), buffer, value)
     return jax.tree.map(lambda held, part: held.at[at].set(part), buffer, value), top.at[instance].add(1)
 
 

@@ -118,7 +118,7 @@ def while_(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     start = [raw if isinstance(raw, HANDLES) else scope.value(raw) for raw in inputs]
     constant = _constant(graphs[1], start)
     counted = [None if isinstance(value, HANDLES) else value for value in start]
-    count = trips.of_functions(*graphs, counted, scope.table, functions)
+    count = trips.of_functions(*graphs, counted, scope.table, functions, constant)
     loop = _While(scope, node, condition, body, start, constant, count)
     can_unroll = count.is_exact and count.most is not None and count.most <= UNROLLED and not scope.guard(node.name)
     if can_unroll and (count.most or 0) <= 1:

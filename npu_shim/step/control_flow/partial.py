@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
+import jax
 import numpy as np
 
 from npu_shim.step.frames import ENTERS, EXITS, MERGES, NEXTS, SWITCHES
@@ -16,6 +17,7 @@ EXTREMES = {  # max(a, b) < min(c, d) is a < c and a < d and b < c and b < d
     "Less": ("Maximum", "Minimum"), "LessEqual": ("Maximum", "Minimum"),
     "Greater": ("Minimum", "Maximum"), "GreaterEqual": ("Minimum", "Maximum"),
 }  # fmt: skip
+OF_SHAPES = frozenset(["Shape", "Size", "Rank"])  # take nothing of their input but its shape
 DECIDING = {"LogicalAnd": False, "LogicalOr": True}  # op -> the value of one input that decides
 
 
@@ -33,7 +35,7 @@ class Partial:
     Args:
         nodes: name -> Node.
         given: function of a name, the value of a node that is not to be evaluated (a tuple for several outputs),
-            UNKNOWN if it is not known, None for a node that is to be evaluated.
+            UNKNOWN if it is not known, None for a node that is to be evaluated. Of a traced array the shape is known.
         rules: op -> row.
         functions: name -> Graph.
     """
@@ -101,6 +103,8 @@ class Partial:
         if node.op in MERGES:
             return UNKNOWN
         values = [self(source) for source in node.inputs]
+        if node.op in OF_SHAPES and values[0] is UNKNOWN:
+            values = [self._shaped(node.inputs[0])]
         if node.op in DECIDING:
             known = [bool(value) for value in values if value is not UNKNOWN and value.ndim == 0]
             if DECIDING[node.op] in known:
@@ -112,6 +116,13 @@ class Partial:
             return row.apply(node.attrs, *values)
         except Exception:  # a rule that is not for these values says so in its own place
             return UNKNOWN
+
+    def _shaped(self, source: Source) -> Any:
+        """Zeros of the shape of a traced array; UNKNOWN for anything else."""
+        name, output = self._behind(source)
+        value = self._node(name)
+        value = value[output] if type(value) is tuple and output < len(value) else value
+        return np.broadcast_to(np.bool_(False), value.shape) if isinstance(value, jax.Array) else UNKNOWN
 
     def _called(self, node: Node, values: list[Any]) -> Any:
         callee = node.attrs.get("f")

@@ -7,8 +7,9 @@ parts all must hold (a LogicalAnd, i < minimum(a, b)), the known part bounds the
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Collection, Mapping, NamedTuple
 
+import jax
 import numpy as np
 
 from npu_shim.step.control_flow.partial import UNKNOWN, Partial, deciding, of_body, returned
@@ -87,12 +88,23 @@ def _next(partial: Partial, following: Mapping[Any, Source]) -> dict[Any, Any]:
 
 
 def of_functions(
-    condition: Graph, body: Graph, start: list[Any], rules: Mapping[str, Any], functions: Mapping[str, Graph]
-) -> Trips:
-    """The trips of a While with these first values, known or anything else; `last` is by number."""
+    condition: Graph, body: Graph, start: list[Any], rules: Mapping[str, Any], functions: Mapping[str, Graph],
+    constant: Collection[int] = (),
+) -> Trips:  # fmt: skip
+    """The trips of a While with these first values, known or anything else; `last` is by number.
+
+    Args:
+        condition: its function of that name.
+        body: the other one.
+        start: the first values.
+        rules: op -> row.
+        functions: name -> Graph.
+        constant: the numbers of the variables that the body hands on as they are.
+    """
+    shaped = {at: start[at] for at in constant if isinstance(start[at], jax.Array)}  # of which the shape is known
 
     def listed(state: Mapping[Any, Any]) -> list[Any]:
-        return [state.get(number, UNKNOWN) for number in range(len(start))]
+        return [shaped.get(number, state.get(number, UNKNOWN)) for number in range(len(start))]
 
     (result,) = returned(condition)
     sources = returned(body)

@@ -148,9 +148,11 @@ def bound(side: str) -> Rule:
 
 
 def top_k(attrs: Attrs, x: Any, k: Any = None) -> Any:
-    """TopK and TopKV2: of equal elements the first comes first."""
+    """TopK and TopKV2: of equal elements the first comes first, and -0.0, which XLA puts behind 0.0, equals it."""
     count = attrs["k"] if k is None else whole(k)
-    values, places = lax.top_k(jnp.asarray(x), count)
+    zero = np.zeros((), x.dtype)
+    x = jnp.where(x == zero, zero, x) if jnp.issubdtype(x.dtype, np.floating) else jnp.asarray(x)
+    values, places = lax.top_k(x, count)
     return values, places.astype(attrs.get("index_type") or np.int32)
 
 
