@@ -19,16 +19,18 @@ RULES = (
 )  # fmt: skip
 # what the reference shows for the others too, as a rule: passes of whole steps, schedules, many ranks. There at night
 AS_THE_REFERENCE = (
-    "attention_finder", "automatic_scale_entrances", "automatic_scale_scripts", "bridge_ranks", "calibration",
-    "channels_first", "cli_odd_files", "collective_keys", "compiled_resnet", "cpu_rounding",
-    "engine_devices", "engine_guards", "engine_host_ops", "engine_lengths", "engine_local_variables", "engine_loops",
-    "engine_models", "engine_passes", "engine_programs", "engine_state", "engine_worker", "examples",
-    "float16_constants", "grappler_oracle", "horovod", "horovod_estimator", "idioms", "ir_graphs", "iterations",
-    "learning_rates", "loop_conditions", "loss_scale_checkpoint", "loss_scale_golden", "loss_scale_in_functions",
-    "loss_scale_regressions", "loss_scale_safety", "loss_scale_training", "loss_scale_windows", "masters_of_scripts",
-    "mode_training", "reference_calls", "reference_reads", "rounding", "saturation", "scopes_around_calls",
-    "step_passes", "unscaled_by_hand", "untaken_options", "xla_conditionals", "xla_nan",
-    "xla_session", "xla_slow_ops",
+    "attention_finder", "automatic_scale_entrances", "automatic_scale_scripts", "bridge_ranks",
+    "bridge_rnn", "calibration", "channels_first", "check_config", "cli_odd_files", "collective_keys",
+    "compiled_devices", "compiled_resnet", "cpu_rounding", "engine_devices", "engine_guards", "engine_host_ops",
+    "engine_lengths", "engine_local_variables", "engine_loops", "engine_models", "engine_passes",
+    "engine_programs", "engine_state", "engine_worker", "examples", "float16_constants", "foreign_sessions",
+    "functions", "graph_editor", "grappler_oracle", "horovod", "horovod_estimator", "idioms", "ir_graphs",
+    "iterations", "learning_rates", "loop_conditions", "loss_scale_checkpoint", "loss_scale_eager",
+    "loss_scale_golden", "loss_scale_grad_loss", "loss_scale_in_functions", "loss_scale_regressions",
+    "loss_scale_safety", "loss_scale_scripts", "loss_scale_training", "loss_scale_windows", "low_semantics",
+    "masters_of_scripts", "mode_training", "reference_calls", "reference_reads", "restore_casting",
+    "rewriter_inputs", "rounding", "saturation", "scopes_around_calls", "step_passes", "unscaled_by_hand",
+    "untaken_options", "xla_conditionals", "xla_nan", "xla_session", "xla_slow_ops",
 )  # fmt: skip
 
 

@@ -1,5 +1,9 @@
-"""What is marked `nightly` runs with NPU_SHIM_NIGHTLY=1 only; files run in any order, and leave things as they were."""
+"""What is marked `nightly` runs with NPU_SHIM_NIGHTLY=1 only; files run in any order, and leave things as they were.
 
+Of a test that is marked `by_day` the combinations that the mark names run always, the others are nightly.
+"""
+
+import collections
 import gc
 import os
 import random
@@ -16,9 +20,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # as the command does, which
 os.environ.setdefault("NPU_SHIM_VERIFY", "each")  # a pass that breaks a graph is named, also where a later one fixes it
 # files that take half a minute or more: several processes begin with them, so that none runs one while the others wait
 LONG = (
-    "automatic_scale", "bridge_ranks", "compiled_graphs",
-    "differential", "engine", "engine_cache", "examples", "export", "fuzz", "guides", "horovod", "idioms",
-    "loss_scale_optimizer", "rank_collectives", "rank_failures", "real_graphs", "saver", "tune", "untaken_options",
+    "attention_kernels", "automatic_scale", "automatic_scale_scripts", "bridge_ranks", "bridge_rnn",
+    "bridge_surface", "calibration", "cli", "compat_script", "compiled_devices", "compiled_graphs",
+    "compiled_lists", "compiled_loops", "compiled_recomputation", "compiled_rows_in_bodies", "differential",
+    "engine", "engine_cache", "engine_devices", "engine_guards", "engine_ranks", "engine_worker", "examples",
+    "export", "foreign_sessions", "fuzz", "grappler_oracle", "guides", "horovod", "idioms", "launcher",
+    "loss_scale_checkpoint", "loss_scale_eager", "loss_scale_golden", "loss_scale_optimizer", "loss_scale_windows",
+    "migrate_checkpoint", "pjrt", "rank_collectives", "rank_failures", "real_graphs", "run_quiet", "saturation",
+    "saver", "tune", "untaken_options", "watching", "xla_conditionals",
 )  # fmt: skip
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as where a shell has started the tests with "&"
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -54,7 +63,28 @@ def pytest_report_header(config):
     return None if seed is None else "files in the order of %s %d: give the same to repeat it" % (SEED, seed)
 
 
+def mark_combinations(items):
+    """Marks what `by_day` does not name as nightly; notes at each test which of its names are no combinations."""
+    combinations = collections.defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("by_day"):
+            combinations[item.parent.nodeid, item.originalname].append(item)
+    for those in combinations.values():
+        by_day = those[0].get_closest_marker("by_day").args
+        for item in those:
+            if item.callspec.id not in by_day:
+                item.add_marker(pytest.mark.nightly)
+        those[0].unknown = set(by_day).difference(item.callspec.id for item in those)
+
+
+def pytest_runtest_setup(item):
+    asked_for_one = any("::" in argument for argument in item.config.args)
+    if getattr(item, "unknown", None) and not asked_for_one:
+        pytest.fail("by_day names no combinations of the test: %s" % ", ".join(sorted(item.unknown)), pytrace=False)
+
+
 def pytest_collection_modifyitems(config, items):
+    mark_combinations(items)
     if not os.environ.get("NPU_SHIM_NIGHTLY"):
         for item in items:
             if item.get_closest_marker("nightly"):

@@ -1,4 +1,4 @@
-"""Runs command lines, each in a fork of one process that has TensorFlow: its import is paid once.
+"""Runs command lines, each in a fork of one process that has TensorFlow: its import is paid once for all files.
 
 What a command does to its process, importing npu_bridge first of all, is gone with its fork.
 """
@@ -14,6 +14,8 @@ import sys
 import tempfile
 import threading
 from typing import NamedTuple
+
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 class Done(NamedTuple):
@@ -34,18 +36,20 @@ def run(commands, timeout=600):
 
 @contextlib.contextmanager
 def server(timeout=600):
-    """Starts the process that has TensorFlow; gives a function that runs commands at the same time, as `run` does."""
-    served = subprocess.Popen(
-        [sys.executable, "-W", "ignore", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}, start_new_session=True,
-    )  # fmt: skip
-    stopped = threading.Timer(timeout, os.killpg, [served.pid, signal.SIGKILL])  # its forks too
+    """Gives a function that runs commands at the same time, as `run` does, and may be called until `timeout` seconds.
+
+    The process that has TensorFlow is shared by all that call this: the first call starts it, and a fork has the
+    environment of the call that asked for it.
+    """
+    begun = _living()
+    stopped = threading.Timer(timeout, os.killpg, [begun.pid, signal.SIGKILL])  # its forks too
     stopped.start()
 
     def together(commands):
-        served.stdin.write(json.dumps([[line, str(folder)] for line, folder in commands]) + "\n")
-        served.stdin.flush()
-        answer = served.stdout.readline()
+        env = {**os.environ, **QUIET}
+        begun.stdin.write(json.dumps([env, [[line, str(folder)] for line, folder in commands]]) + "\n")
+        begun.stdin.flush()
+        answer = begun.stdout.readline()
         assert answer, "the process with TensorFlow ended, after %d s at the latest" % timeout
         return [Done(*fields) for fields in json.loads(answer)]
 
@@ -53,21 +57,39 @@ def server(timeout=600):
         yield together
     finally:
         stopped.cancel()
-        served.stdin.close()
-        served.stdout.close()
-        served.wait()
+
+
+_shared = []  # the process that has TensorFlow
+
+
+def _living():
+    if not _shared or _shared[0].poll() is not None:
+        begun = subprocess.Popen(
+            [sys.executable, "-W", "ignore", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, **QUIET}, start_new_session=True,
+        )  # fmt: skip
+        atexit.register(_stop, begun)
+        _shared[:] = [begun]
+    return _shared[0]
+
+
+def _stop(begun):
+    begun.stdin.close()  # it reads no more, and ends
+    begun.stdout.close()
+    begun.wait()
 
 
 def _serve():
     import tensorflow  # noqa: F401  the forks have it
 
-    for commands in sys.stdin:
-        started = [_fork(line, folder) for line, folder in json.loads(commands)]
+    for asked in sys.stdin:
+        env, commands = json.loads(asked)
+        started = [_fork(line, folder, env) for line, folder in commands]
         print(json.dumps([_end(*process) for process in started]), flush=True)
 
 
-def _fork(line, folder):
-    """Starts a command; returns its process and the file of what it writes."""
+def _fork(line, folder, env):
+    """Starts a command in an environment; returns its process and the file of what it writes."""
     written = tempfile.TemporaryFile()  # noqa: SIM115  `_end` closes it
     child = os.fork()
     if not child:
@@ -75,6 +97,8 @@ def _fork(line, folder):
         os.dup2(written.fileno(), 1)
         os.dup2(written.fileno(), 2)
         atexit._clear()  # the parent's own
+        os.environ.clear()
+        os.environ.update(env)
         status = 70  # of a fork that dies without a word of Python's
         try:
             status = _typed(line, folder)

@@ -21,6 +21,7 @@ def check(number):
     assert not attention_cases.wrong(actual, *attention_cases.reference(spec, operands, d_out)), spec
 
 
+@pytest.mark.by_day("0", "2")
 @pytest.mark.parametrize("number", range(4))
 def test_attention_and_its_gradients(number):
     check(number)
@@ -39,6 +40,7 @@ def check_masked(form, number):
     assert not attention_cases.wrong(actual, results, apart), (spec, actual["most"].min())
 
 
+@pytest.mark.by_day("added -6e4 in float16, then a third", "where -inf")
 @pytest.mark.parametrize("form", attention_cases.BY_DAY)
 def test_rows_that_are_masked_as_a_whole(form):
     check_masked(form, 0)
@@ -62,6 +64,7 @@ def planted(spec, operands):
     yield "keys", spec, dict(operands, k=np.roll(operands["k"], 1, 2))
 
 
+@pytest.mark.nightly  # a minute of compilations
 def test_what_is_planted_is_seen():
     cases = map(attention_cases.random_case, range(999))
     spec, operands, d_out = next(case for case in cases if case[0].rate and case[0].bias and case[0].bias[3] > 8)

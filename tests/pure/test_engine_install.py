@@ -91,6 +91,7 @@ def test_what_does_not_work_is_not_linked(folder, monkeypatch):
     assert entries(folder) == []
 
 
+@pytest.mark.nightly  # makes an environment with pip, half a minute
 def test_pip_that_fails_leaves_nothing(folder, monkeypatch, capfd):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setattr(installing, "RELEASES", {HERE: "999.0"})

@@ -5,8 +5,6 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
-
 HERE = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -17,27 +15,31 @@ def ran(folder):
     return subprocess.run(argv, cwd=str(folder), env=env, stdout=subprocess.PIPE, text=True).stdout
 
 
-@pytest.mark.parametrize(
-    ("leaves", "said"),
-    [
-        ("os.environ['LEFT'] = '1'", "environment variables: LEFT None -> '1'"),
-        ("sys.path.insert(0, '/nowhere')", "sys.path: "),
-        ("os.chdir('/')", "the working folder: "),
-        ("logging.getLogger('npu_shim').setLevel(7)", "loggers: npu_shim "),
-    ],
-)
-def test_it_is_an_error_and_is_put_back(tmp_path, leaves, said):
-    (tmp_path / "test_a.py").write_text("import logging, os, sys\ndef test_it():\n    %s\n" % leaves)
-    (tmp_path / "test_b.py").write_text(
-        "import os, sys\ndef test_it():\n    assert 'LEFT' not in os.environ\n    assert '/nowhere' not in sys.path\n"
-        "    assert os.getcwd() != '/'\n"
-    )
+# what a file does, and what is said of it: "" for what the next file does not meet
+DOES = [
+    ("os.environ['LEFT'] = '1'", "environment variables: LEFT None -> '1'"),
+    ("sys.path.insert(0, '/nowhere')", "sys.path: "),
+    ("os.chdir('/')", "the working folder: "),
+    ("logging.getLogger('npu_shim').setLevel(7)", "loggers: npu_shim "),
+    ("os.environ.pop('NOWHERE', None)", ""),
+    ("logging.getLogger('absl').setLevel(30)", ""),
+]
+NEXT = """
+import os, sys
+def test_it():
+    assert "LEFT" not in os.environ
+    assert "/nowhere" not in sys.path
+    assert os.getcwd() != "/"
+"""
+
+
+def test_it_is_an_error_and_is_put_back(tmp_path):
+    for number, (does, _) in enumerate(DOES):
+        (tmp_path / ("test_%d.py" % number)).write_text("import logging, os, sys\ndef test_it():\n    %s\n" % does)
+        (tmp_path / ("test_%d_next.py" % number)).write_text(NEXT)
     told = ran(tmp_path)
-    assert "test_a.py leaves behind: " + said in told
-    assert "2 passed, 1 error" in told
-
-
-@pytest.mark.parametrize("does", ["os.environ.pop('NOWHERE', None)", "logging.getLogger('absl').setLevel(30)"])
-def test_what_the_next_file_does_not_meet_is_none(tmp_path, does):
-    (tmp_path / "test_a.py").write_text("import logging, os\ndef test_it():\n    %s\n" % does)
-    assert "1 passed in" in ran(tmp_path)
+    for number, (_, said) in enumerate(DOES):
+        leaves = "test_%d.py leaves behind: " % number
+        assert leaves + said in told if said else leaves not in told, told
+    assert "_next.py leaves behind" not in told
+    assert "%d passed, %d errors" % (2 * len(DOES), sum(bool(said) for _, said in DOES)) in told

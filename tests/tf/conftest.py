@@ -1,5 +1,7 @@
+import collections
 import pathlib
 import sys
+import zlib
 
 import pytest
 
@@ -12,6 +14,22 @@ from npu_shim.session import nan
 nan.keep()  # as every import of the bridge does, before the first session
 import_tensorflow()  # tf.estimator and tf.keras as npu_bridge gives them, for tests that do not import it
 use_tensorflow1()  # as npu_init does: some files import it, and all of them are to begin alike
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Of tests for both kinds of variables, each runs with one of them by day: which one, its name draws."""
+    both = collections.defaultdict(list)
+    for item in items:
+        kind = item.callspec.params.get("resource") if hasattr(item, "callspec") else None
+        if kind in (False, True) and not item.get_closest_marker("by_day"):
+            both[item.parent.nodeid, item.originalname].append(item)
+    for (_, name), those in both.items():
+        drawn = bool(zlib.crc32(name.encode()) % 2)
+        if {item.callspec.params["resource"] for item in those} == {False, True}:
+            for item in those:
+                if item.callspec.params["resource"] != drawn:
+                    item.add_marker(pytest.mark.nightly)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -97,7 +115,7 @@ def without_automatic_scale():
 
 @pytest.fixture(params=[False, True], ids=["reference", "resource"])
 def resource(request):
-    """Whether variables are resource variables within the test: it runs with both kinds."""
+    """Whether variables are resource variables within the test: it runs with one kind by day, with both at night."""
     import tensorflow.compat.v1 as tf
 
     before = tf.resource_variables_enabled()

@@ -273,6 +273,7 @@ def lines_of(cases, dtype):
     return lines
 
 
+@pytest.mark.by_day("float32", "float16")
 @pytest.mark.parametrize("dtype", MODES)
 def test_biases_and_masks_are_as_the_graph_has_them(dtype):
     cases = [case for case in BY_DAY if is_sane(case, dtype)] + UNBOUNDED

@@ -87,6 +87,10 @@ class Seen:
                 self.state = {v.op.name.split("/")[-1]: session.run(v) for v in automatic.variables()}
 
 
+@pytest.mark.by_day(
+    "momentum-resource", "nesterov-reference", "rmsprop-resource", "ftrl-reference", "derived-resource",
+    "proximal-reference", "sgd-reference", "decayed-resource", "bert-reference", "adam-resource",
+)  # fmt: skip
 @pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_weights_and_names_are_plain_tensorflow_s(name, resource):
@@ -103,6 +107,7 @@ def test_weights_and_names_are_plain_tensorflow_s(name, resource):
     assert {name.split("/")[0] for name in scaled.outside} <= {name.split("/")[0] for name in plain.outside}
 
 
+@pytest.mark.by_day("nan-adam", "inf-momentum", "inf-bert")
 @pytest.mark.parametrize("name", ["momentum", "adam", "bert"])
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
 def test_a_step_that_overflows_is_skipped_and_counted(name, bad):
@@ -225,6 +230,7 @@ SAVERS = {
 }
 
 
+@pytest.mark.by_day("of all-auto", "by name-1024", "of the scale-auto")
 @pytest.mark.parametrize("scale", ["auto", 1024])
 @pytest.mark.parametrize("kind", sorted(SAVERS))
 def test_a_saver_that_is_given_the_scale_saves_its_start_before_the_first_step(tmp_path, kind, scale):

@@ -404,6 +404,7 @@ with tf.Session() as session:
     assert run(script, 11) == [list(range(11))] * 11
 
 
+@pytest.mark.nightly  # test_rank_collectives.py has those of two
 def test_exchanges_of_three_ranks(run):
     results = zero, one, two = run(EXCHANGES, 3)
     check_parts(results)
@@ -449,6 +450,7 @@ def test_two_ranks_train_as_one_on_all_data(run, mode):
         np.testing.assert_allclose(ours, expected, atol=30 * epsilon)
 
 
+@pytest.mark.nightly  # test_rank_collectives.py has an Estimator
 def test_an_estimator_gives_all_ranks_the_first_ranks_weights(run):
     one, other = run(ESTIMATOR, 2)
     assert one == other
@@ -473,6 +475,7 @@ def test_hooks_and_listeners_are_called_as_those_of_a_chief_and_a_worker(run, tm
     assert {line.split()[0] for line in worker} == {"hooks", "training_hooks"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_shares_of_the_input_are_the_whole_batch(run, size):
     ((batches, alone),) = run(SHARES, 1)
@@ -486,6 +489,7 @@ def test_shares_of_the_input_are_the_whole_batch(run, size):
             np.testing.assert_allclose(got, expected, atol=64 * np.finfo(np.float32).eps)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("wrapped_by", [pytest.param("class", marks=pytest.mark.nightly), "wrapper"])
 def test_keras_on_two_ranks_is_keras_on_all_data(run, wrapped_by):

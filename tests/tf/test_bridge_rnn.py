@@ -30,6 +30,7 @@ def way(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.by_day("kernel-None", "loop-lengths1")
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
 def test_lstm_and_its_gradients_are_those_of_tensorflows_cell(way, lengths):
     def build():
@@ -55,6 +56,7 @@ def test_lstm_and_its_gradients_are_those_of_tensorflows_cell(way, lengths):
         np.testing.assert_allclose(one, other, atol=BOUND * max(1.0, np.abs(other).max()))
 
 
+@pytest.mark.by_day("loop")
 def test_lstm_state_stays_past_a_sequences_end(way):
     y, h, c = run(lambda: rnn.DynamicRNN(UNITS, tf.float32)(tf.constant(X), seq_length=LENGTHS)[:3])
     assert (y[3:, 1] == 0).all()
@@ -63,6 +65,7 @@ def test_lstm_state_stays_past_a_sequences_end(way):
     assert (y[:3, 1] == h[:3, 1]).all()
 
 
+@pytest.mark.by_day("kernel")
 def test_a_mask_says_the_same_as_lengths(way):
     def build():
         x = tf.constant(X)
@@ -91,6 +94,7 @@ def test_lstm_gates_and_beginning_state(way):
     np.testing.assert_array_equal(y, h)
 
 
+@pytest.mark.by_day("kernel")
 def test_two_directions_are_two_layers(way):
     def build():
         x = tf.constant(X)
@@ -108,6 +112,7 @@ def test_two_directions_are_two_layers(way):
     assert (ahead != back).any()
 
 
+@pytest.mark.by_day("loop")
 def test_the_way_back_begins_at_each_sequences_end(way):
     def build():
         x = tf.constant(X)
@@ -141,6 +146,7 @@ def test_both_ways_give_the_same_results_and_gradients(monkeypatch):
         np.testing.assert_allclose(got, expected, atol=BOUND * max(1.0, np.abs(expected).max()))
 
 
+@pytest.mark.by_day("kernel")
 def test_a_sequence_without_steps_keeps_the_beginning(way):
     h0, c0 = RNG.randn(2, 1, BATCH, UNITS).astype(np.float32)
 
@@ -239,6 +245,7 @@ def test_gru_is_keras_gru_with_reset_after():
     np.testing.assert_allclose(y, expected, atol=BOUND)
 
 
+@pytest.mark.by_day("DynamicAUGRU-False", "DynamicGRUV2-True")
 @pytest.mark.parametrize("reset_after", [True, False])
 @pytest.mark.parametrize("layer", [rnn.DynamicGRUV2, rnn.DynamicAUGRU])
 def test_gru_gradients_are_difference_quotients(layer, reset_after):

@@ -1,9 +1,9 @@
 """What imports, and what importing npu_init does. Each script runs in a process of its own: the import is for good."""
 
 import json
-import subprocess
-import sys
+import shlex
 
+import forked
 import pytest
 
 # every name that the vendor's star import gives (2023-12 and 2026-07)
@@ -285,13 +285,13 @@ SIGNATURES = {
 }
 
 
-def run(script, *arguments):
+def run(folder, script, *arguments):
     """Runs a script and returns what it prints last, read as JSON."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300
-    )
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-    return json.loads(done.stdout.decode().splitlines()[-1])
+    (folder / "script.py").write_text(script)
+    words = " ".join(map(shlex.quote, arguments))
+    [done] = forked.run([("python script.py " + words, folder)], timeout=300)
+    assert done.status == 0, done.output[-2000:]
+    return json.loads(done.output.splitlines()[-1])
 
 
 SURFACE = """
@@ -339,8 +339,9 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def surface():
-    return run(SURFACE, json.dumps(STAR), json.dumps(MODULES), json.dumps(list(SIGNATURES)))
+def surface(tmp_path_factory):
+    named = (STAR, MODULES, list(SIGNATURES))
+    return run(tmp_path_factory.mktemp("surface"), SURFACE, *map(json.dumps, named))
 
 
 def test_every_module_imports(surface):
@@ -403,8 +404,8 @@ print(json.dumps({
 """
 
 
-def test_the_import_patches_sessions_once_and_reversibly():
-    assert run(SIDE_EFFECTS) == {
+def test_the_import_patches_sessions_once_and_reversibly(tmp_path):
+    assert run(tmp_path, SIDE_EFFECTS) == {
         "untouched": True,
         "patched": True,
         "again": True,

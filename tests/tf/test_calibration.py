@@ -316,6 +316,7 @@ process.join()
 """
 
 
+@pytest.mark.nightly
 def test_what_a_forked_process_measured_is_told(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "forked.py").write_text(FORKED)

@@ -84,6 +84,7 @@ with tf.Session() as session:
 """
 
 
+@pytest.mark.by_day("swapped-REFUSED")
 @pytest.mark.parametrize(("order", "said"), [("same", "SUMS"), ("swapped", "REFUSED")])
 def test_two_ranks_compare_labels_before_they_sum(tmp_path, order, said):
     (tmp_path / "script.py").write_text("import sys\n" + SCRIPT)

@@ -66,6 +66,7 @@ def float32(real):
     return losses, step
 
 
+@pytest.mark.by_day("lstm_lm_train")
 def test_twenty_steps_are_those_of_the_session(real, float32):
     expected, step = float32
     losses = real.losses(step)
@@ -74,6 +75,7 @@ def test_twenty_steps_are_those_of_the_session(real, float32):
     assert np.ptp(expected) > 100 * np.max(np.abs(losses - expected))
 
 
+@pytest.mark.nightly  # test_compiled_devices.py has loops of a small graph
 @pytest.mark.parametrize("real", FEWER, indirect=True)
 def test_a_loop_on_the_device_is_the_single_steps_bit_by_bit(real):
     # the lengths of a sequence mask without maxlen are a shape, which XLA must know
@@ -91,6 +93,7 @@ def test_a_loop_on_the_device_is_the_single_steps_bit_by_bit(real):
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.nightly  # twenty steps; test_compiled_low_precision.py has small graphs
 @pytest.mark.slow
 @pytest.mark.parametrize("real", FEWER, indirect=True)
 def test_twenty_steps_in_mixed_precision_are_as_near_to_float32_as_the_sessions(real, float32, patched):

@@ -94,6 +94,7 @@ def fed(number):
 CELLS = ("in a function", "recurrent", "LSTM", "GRU, lengths")
 
 
+@pytest.mark.by_day("cells")
 @pytest.mark.parametrize("names", [[n for n in LOOPS if n not in CELLS], CELLS], ids=["loops", "cells"])
 def test_they_train_as_in_a_session(names):
     graph, fetches, init = trained([LOOPS[name] for name in names])

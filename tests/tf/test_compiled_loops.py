@@ -145,6 +145,7 @@ LOOKUPS = {  # table [8, 3] and ids [5] -> what is trained
 }
 
 
+@pytest.mark.nightly  # test_step_conditionals.py has them
 def test_lookups_in_loops_are_trained_as_in_the_session():
     """By Adam, whose sparse update sums the rows of an id."""
     with tf.Graph().as_default() as graph:

@@ -112,7 +112,7 @@ def trained(model, form, mode):
 
 
 # the others at night
-BY_DAY = (("transformer", "float16"), ("convolutions", "float32"), ("recurrent", "float16"))
+BY_DAY = (("transformer", "float16"), ("convolutions", "float32"))
 PAIRS = [
     pytest.param(model, form, marks=[] if (model, form) in BY_DAY else [pytest.mark.nightly])
     for model in MODELS for form in FORMS

@@ -23,7 +23,7 @@ pytestmark = [
     *sessions.NEEDS_ENGINE,
 ]
 NIGHTLY = bool(os.environ.get("NPU_SHIM_NIGHTLY"))
-STEPS = 20 if NIGHTLY else 8
+STEPS = 20 if NIGHTLY else 4
 # bottlenecks by stage: every kind of block is there in six of the sixteen, and XLA compiles them in a third of the time
 BLOCKS = (3, 4, 6, 3) if NIGHTLY else (2, 2, 1, 1)
 CHANGES = 3  # of the images, of which the one that moves an update most counts: some meet no rounding of a ReLU
@@ -142,6 +142,7 @@ def followed(tmp_path_factory):
     return model, follow(model, "float32", tmp_path_factory.mktemp("float32") / "model")
 
 
+@pytest.mark.nightly  # test_compiled_graphs.py has other networks in float32
 def test_steps_are_those_of_the_session(followed):
     assert followed[1].plan is None
 

@@ -40,6 +40,7 @@ WAYS = {
 }  # fmt: skip
 
 
+@pytest.mark.by_day("cond_in_function", "loop", "switch_case")
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_in_a_body(way):
     """Those that it counts, and those that it takes; what some of it trains."""
@@ -128,6 +129,7 @@ OF_FED_SIZES = ("gathered", "all of them first", "of one fed size")  # in a bran
 OF_SOME = ("sum", "count", "cumsum")
 
 
+@pytest.mark.by_day("2")
 @pytest.mark.parametrize("version", [1, 2])
 def test_branches_of_more_and_fewer_rows(version):
     """Regression: a step had rows that were not there, or ended the process."""

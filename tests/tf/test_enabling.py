@@ -388,6 +388,7 @@ class TestRequests:
         assert dtypes(config()) == {"float32"}
 
 
+@pytest.mark.by_day("options0-arguments0-2054-allow_mix_precision: ", "options3-arguments3-2055-")
 @pytest.mark.parametrize(("options", "arguments", "total", "line"), [
     (["--precision-mode", "allow_mix_precision"], [], 2054, "allow_mix_precision: "),
     (["--set", "precision_mode=allow_mix_precision"], [], 2054, "allow_mix_precision: "),

@@ -344,7 +344,8 @@ def test_a_step_that_is_not_compiled_runs_nothing_twice(waits, monkeypatch):
 
 
 @pytest.mark.slow
-def test_shapes_beyond_the_bound_run_in_the_session():
+def test_shapes_beyond_the_bound_run_in_the_session(monkeypatch):
+    monkeypatch.setattr(recent, "MOST", 4)  # sixteen programs take half a minute
     x, y, _, _, train, step = fed_classifier()
     with sessions.opened() as session:
         for rows in range(2, recent.MOST + 4):
@@ -558,6 +559,7 @@ def test_without_being_asked_for_a_session_is_tensorflow_s_own(monkeypatch):
         assert engine.ENGINE in vars(session)
 
 
+@pytest.mark.by_day("FtrlOptimizer")
 @pytest.mark.parametrize("optimizer", [tf.train.AdagradOptimizer, tf.train.FtrlOptimizer])
 def test_ops_that_xla_lacks_are_lowered_in_the_program(optimizer):
     """A product with a sparse tensor, whose fed shape becomes part of the program; rows that are updated."""
@@ -581,6 +583,7 @@ def test_ops_that_xla_lacks_are_lowered_in_the_program(optimizer):
     np.testing.assert_allclose(losses["pjrt"], losses["session"], rtol=64 * 2.0**-23)
 
 
+@pytest.mark.by_day("weights")
 @pytest.mark.parametrize("weighted", [False, True], ids=["ids", "weights"])
 def test_lookups_of_sparse_ids_are_sums_whose_number_the_session_counts(weighted):
     """The rows of embedding_lookup_sparse are one more than the last row that has an id."""
@@ -675,6 +678,7 @@ for name, use in USES.items():
 """
 
 
+@pytest.mark.nightly  # TensorFlow's log of a process of its own
 @pytest.mark.slow
 def test_a_size_that_is_fed_is_found_before_tensorflow_logs_a_stack(tmp_path):
     (tmp_path / "sized.py").write_text(SIZED)
@@ -761,6 +765,7 @@ def different_programs(session):
     return len({id(known.programs) for known in of(session).known.values() if known.programs})
 
 
+@pytest.mark.by_day("runs1")
 @pytest.mark.parametrize("runs", [("with", "without", "without", "with"), ("without", "with", "without", "with")])
 def test_a_step_with_and_without_scalar_summaries_is_one_program_if_the_larger_comes_first(runs):
     wanted, actual = summarized("session", runs), summarized("pjrt", runs)

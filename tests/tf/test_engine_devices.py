@@ -126,6 +126,7 @@ def test_a_loop_over_an_iterator_has_the_numbers_of_one_device(counts):
     assert counts[1] == [4] * 3 * 2
 
 
+@pytest.mark.nightly
 def test_a_scaled_step_in_float16_skips_on_all_devices_what_one_skips():
     feeds = placeholders()
     manager = loss_scale.ExponentialUpdateLossScaleManager(2**12, 2)

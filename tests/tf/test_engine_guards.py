@@ -121,6 +121,7 @@ def asserted_behind_a_step(kind):
     require_same(last.op, feeds)
 
 
+@pytest.mark.by_day("of a dataset-1", "fed-2", "computed-1")
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("kind", ["fed", "computed", "of a dataset"])
 def test_an_assertion_that_would_show_a_result_fires_behind_what_does_not_wait_for_it(kind, version):
@@ -182,6 +183,7 @@ PARTS = {
 }
 
 
+@pytest.mark.by_day("from and to", "columns of some rows", "to")
 @pytest.mark.parametrize("name", PARTS)
 def test_a_slice_beyond_the_end_has_the_rows_that_there_are(name):
     """Regression: rows of zeros were counted, so a mean was another."""

@@ -65,6 +65,7 @@ def until_it_fails(session, asked, feeds):
     raise AssertionError("the worker lives")
 
 
+@pytest.mark.by_day("a loss is fetched")
 @pytest.mark.parametrize("fetched", [True, False], ids=["a loss is fetched", "nothing is fetched"])
 def test_a_worker_killed_at_a_random_step_leaves_the_state_of_the_last_completed_one(fetched):
     x, y, loss, train, step = built()

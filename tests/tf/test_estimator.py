@@ -99,6 +99,7 @@ def test_train_and_evaluate(tmp_path):
     assert model.get_variable_value("global_step") == 30
 
 
+@pytest.mark.by_day("RESTORE_FROM", "argument")
 @pytest.mark.parametrize("told_by", ["argument", "settings", "LOCAL_CHECKPOINT_DIR", "RESTORE_FROM"])
 def test_warm_start(tmp_path, monkeypatch, told_by):
     """A new training begins with another's weights and its own global step; once it has a checkpoint, with that."""

@@ -78,6 +78,7 @@ def test_masters_by_hand_are_float32_and_restore_into_float16(done):
     assert "the same from float16 True\n" in done["manual_float16"].output
 
 
+@pytest.mark.nightly  # test_session.py has the dtypes that run in a session
 def test_products_and_convolutions_ran_in_float16(tmp_path):
     """In a process of its own: TensorFlow reads the environment variable when it is imported."""
     ended = subprocess.run(

@@ -576,7 +576,7 @@ def _session_losses(graph, feeds, folder, interpreter, options):
         return [float(step(feeds)[0]) for _ in range(STEPS)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["digits", "resnet50", "bert", "lstm"])
 def test_losses_under_jax_are_the_sessions(exported, name):
     session, under_jax = exported[name, "float32"]
@@ -586,7 +586,7 @@ def test_losses_under_jax_are_the_sessions(exported, name):
     assert under_jax[-1] < under_jax[0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MIXED)
 def test_losses_in_mixed_precision_are_the_compiled_steps(exported, name):
     compiled, under_jax = exported[name, "mixed"]

@@ -10,7 +10,7 @@ from test_export import MIX, interpreter_with_jax, shapes, under_jax
 import npu_shim
 from npu_shim.export import export
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]  # test_export_apart.py has a small step by day
 STEPS = 20
 
 
@@ -24,7 +24,6 @@ def losses(run, fed, steps):
     return [float(run(fed)[0]) for _ in range(steps)]
 
 
-@pytest.mark.nightly  # the first steps of a ResNet run by day
 @pytest.mark.parametrize("name", ["bert_tiny_train", "lstm_lm_train"])
 def test_twenty_steps_under_jax_are_those_here(tmp_path, name):
     jax, real = interpreter_with_jax(), Real(name)

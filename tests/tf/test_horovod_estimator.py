@@ -108,6 +108,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # test_horovod.py has two ranks of a session
 def test_two_ranks_pretrain_as_one_process_on_the_whole_batch(tmp_path):
     (tmp_path / "run_pretraining.py").write_text(SCRIPT)
     commands = [

@@ -53,6 +53,7 @@ def eagerly(make, wrapper, steps, in_function):
         return history
 
 
+@pytest.mark.by_day("ascend-npu-function", "contrib-plain-eager", "unchecked-npu-eager", "fixed-plain-function")
 @pytest.mark.parametrize("in_function", [False, True], ids=["eager", "function"])
 @pytest.mark.parametrize("wrapper", sorted(OPTIMIZERS))
 @pytest.mark.parametrize("manager", sorted(MANAGERS))

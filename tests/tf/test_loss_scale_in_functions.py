@@ -73,6 +73,10 @@ def trained(place, inner, wrap):
         return {name: value for name, value in values.items() if not any(own in name for own in OWN)}
 
 
+@pytest.mark.by_day(
+    "automatic-nested-adam", "both-function-adam", "moving-scope-momentum", "accumulating-function-momentum",
+    "fixed-nested-momentum",
+)  # fmt: skip
 @pytest.mark.parametrize("inner", sorted(INNER))
 @pytest.mark.parametrize("place", sorted(PLACES))
 @pytest.mark.parametrize("kind", sorted(WRAPPERS))

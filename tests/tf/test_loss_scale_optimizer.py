@@ -81,6 +81,7 @@ def trained(inner, wrap, feeds):
         return values, [op.name for op in tf.get_collection(tf.GraphKeys.TRAIN_OP)], step.name
 
 
+@pytest.mark.by_day("v2-resource-bert", "v1-ref-adam", "v2-resource-ftrl", "v1-ref-momentum", "v1-ref-rmsprop")
 @pytest.mark.parametrize("inner", sorted(INNER))
 def test_same_variables_and_same_training_as_the_plain_optimizer(mode, inner):
     plain, _, _ = trained(inner, None, [1.0, 0.5, 2.0])

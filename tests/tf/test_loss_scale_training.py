@@ -1,6 +1,7 @@
 """Trains in float16 from a loss scale of 2**32: what is learned, what is skipped, and how the scale moves."""
 
 import numpy as np
+import pytest
 import reference_material
 import sessions
 import tensorflow.compat.v1 as tf
@@ -65,6 +66,7 @@ def test_digits_in_float16(control_flow_of_version_1):
     assert np.mean(predicted == labels[1500:]) >= 0.85  # chance is 0.1; initial weights differ by version
 
 
+@pytest.mark.nightly  # a whole training
 def test_lstm_language_model_in_mixed_precision(patched, control_flow_of_version_1):
     """The stored training graph, its gradients scaled at their seed, its own optimizer replaced by a wrapped one."""
     definition = reference_material.training_graph("lstm_lm_train")

@@ -73,6 +73,7 @@ def windows(every):
         yield np.concatenate(rows), np.concatenate(values) / every, np.mean(dense, axis=0)
 
 
+@pytest.mark.by_day("reference-scaled-3", "resource-plain-3")
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.nightly), 3])
 @pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
 def test_a_window_is_a_step_of_plain_tensorflow(every, scaled, resource):
@@ -260,6 +261,7 @@ def test_a_window_undoes_the_updates_of_the_step_that_overflows_and_of_no_other(
         assert counts == seen
 
 
+@pytest.mark.by_day("reference-own", "resource-all")
 @pytest.mark.parametrize("depends", ["own", "all"])
 def test_a_skipped_step_undoes_its_own_updates_and_no_others(depends, resource):
     with tf.Graph().as_default(), tf.Session() as session:

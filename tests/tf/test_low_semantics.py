@@ -161,6 +161,10 @@ def imported(graph_def):
     return graph
 
 
+@pytest.mark.by_day(
+    "lstm-allow_mix_precision_bf16", "conv-allow_mix_precision", "attention-allow_mix_precision",
+    "dense-allow_mix_precision_bf16"
+)  # fmt: skip
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("model", MODELS)
 def test_losses_are_those_of_low_inputs_and_exact_sums(model, mode):

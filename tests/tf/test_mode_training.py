@@ -1,5 +1,6 @@
 """Every mode that is meant for training trains handwritten digits as well as float32 does."""
 
+import os
 import pathlib
 
 import numpy as np
@@ -12,7 +13,8 @@ from npu_shim.rewriter.tables.policy import PRECISION_MODE
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patched")]
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "data" / "digits.npz"
-SEEDS = (1, 2, 3)
+NIGHTLY = bool(os.environ.get("NPU_SHIM_NIGHTLY"))
+SEEDS = (1, 2, 3) if NIGHTLY else (1,)
 
 
 def accuracy(seed, **parameters):
@@ -52,6 +54,7 @@ def float32():
 TRAINING = [mode for mode, policy in PRECISION_MODE.items() if policy.training and mode != "must_keep_origin_dtype"]
 
 
+@pytest.mark.by_day("allow_mix_precision", "allow_mix_precision_bf16", "cube_fp16in_fp32out")
 @pytest.mark.parametrize("mode", TRAINING)
 def test_ends_within_a_point_of_float32(mode, float32):
     score = np.mean([accuracy(seed, precision_mode=mode) for seed in SEEDS])

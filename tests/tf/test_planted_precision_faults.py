@@ -86,6 +86,7 @@ def findings(model, plant):
     return [text for text in plan.warnings if "planted" in text or "float16" in text], told
 
 
+@pytest.mark.by_day("recurrent", "convolution")
 @pytest.mark.parametrize("model", [convolution, transformer, recurrent])
 def test_a_healthy_model_has_no_finding(patched, model):
     assert findings(model, lambda t: t) == ([], [])
@@ -100,6 +101,7 @@ PAIRS = [
 ]  # fmt: skip
 
 
+@pytest.mark.by_day("transformer-index", "recurrent-product", "convolution-scale", "convolution-mask")
 @pytest.mark.parametrize(("model", "plant"), PAIRS)
 def test_a_planted_fault_is_named(patched, model, plant):
     warnings, told = findings(model, plant)

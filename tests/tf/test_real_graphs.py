@@ -72,6 +72,7 @@ def mixed(name):
     return Real(name).rewritten(**MIX)
 
 
+@pytest.mark.by_day("resnet50_train", "bert_tiny_train", "crnn_ctc_train", "lstm_lm_train")
 @lowers
 def test_every_matrix_and_convolution_op_is_lowered(real):
     rewritten, _ = mixed(real.name)
@@ -109,6 +110,7 @@ def test_the_order_of_the_nodes_does_not_matter(small):
     assert small.graph_def.SerializeToString(deterministic=True) == before
 
 
+@pytest.mark.by_day("resnet50_train", "crnn_ctc_train", "bert_tiny_train")
 def test_the_rewritten_graph_imports(real):
     rewritten, _ = mixed(real.name)
     with tf.Graph().as_default() as graph:
@@ -124,6 +126,7 @@ def test_variables_and_what_is_fetched_keep_their_dtypes(real):
     assert before == {node.name: node.attr["dtype"].type for node in rewritten.node if node.op in variables}
 
 
+@pytest.mark.by_day("lstm_lm_train")
 @pytest.mark.parametrize("real", ["bert_tiny_train", "lstm_lm_train"], indirect=True)
 def test_it_trains_like_float32(real):
     """Three steps in a plain session, of the graph as it is and of the rewritten one, from the same weights."""
@@ -185,6 +188,7 @@ def decided(plan, without):
     }
 
 
+@pytest.mark.by_day("bert_tiny_train", "crnn_ctc_train")
 def test_what_is_fetched_changes_nothing_else(small):
     _, plan = mixed(small.name)
     names = sorted(d.node for d in plan.decisions() if d.op not in ("VarHandleOp", "VariableV2"))
@@ -235,6 +239,7 @@ def test_loops_are_low_all_round(real):
     assert constant == []
 
 
+@pytest.mark.by_day("lstm_lm_train")
 @pytest.mark.parametrize("real", ["lstm_lm_train", "bert_tiny_train"], indirect=True)
 def test_what_is_fetched_changes_no_bit_of_the_loss(real):
     real.seeded()

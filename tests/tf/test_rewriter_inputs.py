@@ -1,5 +1,6 @@
 """What the rewriter is given: graphs that name no defaults, names that are not there, files of every kind."""
 
+import functools
 import json
 import logging
 import os
@@ -38,6 +39,16 @@ def network():
     return graph
 
 
+@functools.lru_cache(maxsize=1)
+def _network_def():
+    return network().as_graph_def()
+
+
+def network_def():
+    """A GraphDef of its own for who asks: building gradients takes longer than most of these tests."""
+    return tf.GraphDef.FromString(_network_def().SerializeToString())
+
+
 def stripped(graph):
     with graph.as_default():
         return tf.train.export_meta_graph(graph=graph, strip_default_attrs=True).graph_def
@@ -46,7 +57,7 @@ def stripped(graph):
 @pytest.mark.parametrize("mode", ["allow_mix_precision", "force_fp16", "force_fp32", "must_keep_origin_dtype"])
 def test_a_graph_without_defaults_is_not_changed_and_planned_as_with_them(mode):
     """Reading an attribute of a NodeDef adds it."""
-    full, given = network().as_graph_def(), stripped(network())
+    full, given = network_def(), stripped(network())
     before = tf.GraphDef()
     before.CopyFrom(given)
     _, plan = npu_shim.rewrite(given, ["loss", "train"], ["x"], precision_mode=mode, profile="gpu")
@@ -69,12 +80,12 @@ def test_a_graph_without_defaults_is_not_changed_and_planned_as_with_them(mode):
 )
 def test_outputs_that_do_not_exist_are_errors(feeds, fetches, message):
     with pytest.raises(ConfigError, match=message):
-        npu_shim.rewrite(network().as_graph_def(), fetches, feeds, **MIX)
+        npu_shim.rewrite(network_def(), fetches, feeds, **MIX)
 
 
 @pytest.mark.parametrize("fetches", [["loss:0"], ["train"], ["split:1", "^train"], ["loss"]])
 def test_outputs_that_exist_are_none(fetches):
-    npu_shim.rewrite(network().as_graph_def(), fetches, ["x:0"], **MIX)
+    npu_shim.rewrite(network_def(), fetches, ["x:0"], **MIX)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +114,7 @@ def test_a_tensor_in_place_of_names_is_an_error():
 
 
 def test_names_that_can_be_read_once_are_taken():
-    graph_def = network().as_graph_def()
+    graph_def = network_def()
     once, _ = npu_shim.rewrite(graph_def, iter(["loss"]), iter(["x"]), **MIX)
     assert once == npu_shim.rewrite(graph_def, ["loss"], ["x"], **MIX)[0]
 
@@ -249,7 +260,7 @@ def long_mixlist(folder):
 )
 def test_no_message_repeats_a_long_text_whole(told, tmp_path):
     try:
-        text = told(tmp_path, network().as_graph_def())
+        text = told(tmp_path, network_def())
     except ConfigError as error:
         text = str(error)
     assert "aaa" in text or "a b" in text
@@ -263,7 +274,7 @@ def test_a_fault_of_a_rule_is_no_unknown_shape():
     def broken(a):
         return {}["shape"]
 
-    graph_def = network().as_graph_def()
+    graph_def = network_def()
     view = read(graph_def)
     [position] = view.of_ops(["Relu"])
     inference = Inference(view, graph_def.node, {"shape": {"Relu": broken}})

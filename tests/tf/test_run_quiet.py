@@ -77,6 +77,7 @@ def test_the_root_logger_shows_tensorflow_s_information(tmp_path):  # a level of
     assert "mine: read 3 files" in output.splitlines(), output
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not tf.__version__.startswith("2.15"), reason="scripts/quickstart installs TensorFlow 2.15")
 def test_quickstart_prints_its_progress_and_its_table(tmp_path):
     text = (ROOT / "scripts" / "quickstart_digits.py").read_text(encoding="utf-8")

@@ -61,6 +61,12 @@ def same(got, want):
 # The behaviour matrix: our column.
 
 
+@pytest.mark.by_day(
+    "resource-CastingSaverBuilder-float16-float32", "reference-CastingSaverBuilder-bfloat16-float32",
+    "resource-CastingSaverBuilder-float32-float16", "reference-CastingSaverBuilder-float16-bfloat16",
+    "resource-CastFromFloat32SaverBuilder-float16-float32", "reference-CastFromFloat32SaverBuilder-bfloat16-float32",
+    "reference-CastFromFloat32SaverBuilder-float32-float16",
+)  # fmt: skip
 @pytest.mark.parametrize("stored", FLOATS, ids=lambda d: d.name)
 @pytest.mark.parametrize("wanted", FLOATS, ids=lambda d: d.name)
 @pytest.mark.parametrize("builder", [CastingSaverBuilder, CastFromFloat32SaverBuilder])

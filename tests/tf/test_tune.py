@@ -43,17 +43,13 @@ def kept(folder):
 
 
 NODES = {"mask": "planted", "square": "after/product", "product": "planted", "scale": "planted", "index": "planted"}
-QUICK = ("convolution", "square")
-CASES = [
-    pytest.param(model, fault, marks=[] if (model, fault) == QUICK else pytest.mark.nightly)
-    for model in ("convolution", "transformer", "recurrent") for fault in NODES
-]  # fmt: skip
+CASES = [(model, fault) for model in ("convolution", "transformer", "recurrent") for fault in NODES]
 
 
+@pytest.mark.nightly  # minutes; tests/pure/test_tuning.py has the search, test_planted_precision_faults.py the findings
 @pytest.mark.parametrize(("model", "fault"), CASES)
 def test_a_planted_fault_is_fixed_and_products_stay_low(together, tmp_path, model, fault):
-    steps = 30 if (model, fault) == QUICK else 120
-    done = tuned(together, tmp_path, "train.py %s %s %d" % (model, fault, steps))
+    done = tuned(together, tmp_path, "train.py %s %s 120" % (model, fault))
     assert done.status == 0, done.output
     assert any(name.endswith(NODES[fault]) for name in kept(tmp_path)), done.output
     assert int(re.search(r"after (\d+) trials", done.output).group(1)) <= 10
@@ -64,12 +60,10 @@ def test_a_planted_fault_is_fixed_and_products_stay_low(together, tmp_path, mode
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".tune") == []
 
 
-LONG = [pytest.param(model, marks=pytest.mark.nightly) for model in ("convolution", "transformer")]
-
-
-@pytest.mark.parametrize("model", ["recurrent", *LONG])
+@pytest.mark.nightly  # test_relative_checkpoints_of_trials_are_apart_and_gone has a small one
+@pytest.mark.parametrize("model", ["convolution", "recurrent", "transformer"])
 def test_a_healthy_model_has_nothing_to_tune(together, tmp_path, model):
-    done = tuned(together, tmp_path, "train.py %s none %d" % (model, 15 if model == "recurrent" else 120))
+    done = tuned(together, tmp_path, "train.py %s none 120" % model)
     assert done.status == 0
     assert "nothing is to be tuned" in done.output
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

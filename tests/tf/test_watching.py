@@ -62,6 +62,7 @@ needs_jax = pytest.mark.skipif(has_no_jax, reason="no JAX, and NPU_SHIM_JAX name
 ENGINES = ["session", pytest.param("pjrt", marks=needs_jax)]
 
 
+@pytest.mark.by_day("pjrt")
 @pytest.mark.parametrize("kind", ENGINES)
 def test_a_monitored_session_writes_the_scalars_and_trains_the_same(patched, tmp_path, kind):
     losses, written = {}, {}
@@ -89,6 +90,7 @@ def test_a_monitored_session_writes_the_scalars_and_trains_the_same(patched, tmp
     assert {value for tag in shares for value in written[True][tag].values()} == {0.0}
 
 
+@pytest.mark.by_day("<lambda>0", "<lambda>3")
 @pytest.mark.parametrize("nest", [
     lambda train, merged: [train, merged], lambda train, merged: (train, [merged, {"also": merged}]),
     lambda train, merged: Fetched(train, merged), lambda train, merged: {"merged": merged.name, "train": train},
@@ -159,6 +161,7 @@ def model_fn(features, labels, mode):
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train)
 
 
+@pytest.mark.by_day("3-session", "1-pjrt")
 @pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize("per_loop", [1, 3])
 def test_an_estimator_writes_the_scalars(patched, tmp_path, per_loop, kind):
