@@ -80,7 +80,8 @@ def mark_combinations(items):
 def pytest_runtest_setup(item):
     asked_for_one = any("::" in argument for argument in item.config.args)
     if getattr(item, "unknown", None) and not asked_for_one:
-        pytest.fail("by_day names no combinations of the test: %s" % ", ".join(sorted(item.unknown)), pytrace=False)
+        told = "%s runs by day as what it has not: %s" % (item.originalname, ", ".join(sorted(item.unknown)))
+        pytest.fail(told, pytrace=False)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -1,4 +1,4 @@
-"""What a file of tests leaves behind is an error of that file, and the next one does not meet it."""
+"""What a file of tests leaves behind is an error of that file; and which combinations run by day. One run of pytest."""
 
 import os
 import pathlib
@@ -32,8 +32,24 @@ def test_it():
     assert os.getcwd() != "/"
 """
 
+# of four combinations one by day; a name that no combination has
+MARKED = """
+import pytest
+@pytest.mark.by_day("2-b")
+@pytest.mark.parametrize("letter", ["a", "b"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_some(number, letter):
+    assert (number, letter) == (2, "b")
+@pytest.mark.by_day("x", "z")
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_misspelt(name):
+    assert name == "x"
+"""
 
-def test_it_is_an_error_and_is_put_back(tmp_path):
+
+def test_files_that_leave_something_behind_and_combinations_by_day(tmp_path, monkeypatch):
+    monkeypatch.delenv("NPU_SHIM_NIGHTLY", raising=False)
+    (tmp_path / "test_marks.py").write_text(MARKED)
     for number, (does, _) in enumerate(DOES):
         (tmp_path / ("test_%d.py" % number)).write_text("import logging, os, sys\ndef test_it():\n    %s\n" % does)
         (tmp_path / ("test_%d_next.py" % number)).write_text(NEXT)
@@ -42,4 +58,6 @@ def test_it_is_an_error_and_is_put_back(tmp_path):
         leaves = "test_%d.py leaves behind: " % number
         assert leaves + said in told if said else leaves not in told, told
     assert "_next.py leaves behind" not in told
-    assert "%d passed, %d errors" % (2 * len(DOES), sum(bool(said) for _, said in DOES)) in told
+    assert "test_misspelt runs by day as what it has not: z" in told
+    assert "%d passed, 4 skipped" % (2 * len(DOES) + 1) in told
+    assert "%d errors in " % (sum(bool(said) for _, said in DOES) + 1) in told
