@@ -186,6 +186,7 @@ def test_sets_of_words_have_one_order_in_all_ways(tmp_path, monkeypatch):
     assert len(orders) == 1
 
 
+@pytest.mark.nightly
 def test_graphs_keep_the_seed_that_estimators_take_away():
     code = "import observe; observe.sow(5); import tensorflow.compat.v1 as tf; graph = tf.Graph()\n"
     code += "for given, seed in ((None, 5), (7, 7)):\n    graph.seed = given\n    assert graph.seed == seed, graph.seed"

@@ -16,19 +16,24 @@ import_tensorflow()  # tf.estimator and tf.keras as npu_bridge gives them, for t
 use_tensorflow1()  # as npu_init does: some files import it, and all of them are to begin alike
 
 
+# parameters whose two values many tests run with: variables by reference and resources, with control flow of their time
+BOTH = {"resource": (False, True), "mode": ("v1-ref", "v2-resource")}
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Of tests for both kinds of variables, each runs with one of them by day: which one, its name draws."""
+    """Of tests that run with both of two kinds, each runs with one of them by day: which one, its name draws."""
     both = collections.defaultdict(list)
     for item in items:
-        kind = item.callspec.params.get("resource") if hasattr(item, "callspec") else None
-        if kind in (False, True) and not item.get_closest_marker("by_day"):
-            both[item.parent.nodeid, item.originalname].append(item)
-    for (_, name), those in both.items():
-        drawn = bool(zlib.crc32(name.encode()) % 2)
-        if {item.callspec.params["resource"] for item in those} == {False, True}:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        for name, kinds in BOTH.items():
+            if params.get(name) in kinds and not item.get_closest_marker("by_day"):
+                both[item.parent.nodeid, item.originalname, name].append(item)
+    for (_, test, name), those in both.items():
+        drawn = BOTH[name][zlib.crc32(test.encode()) % 2]
+        if {item.callspec.params[name] for item in those} == set(BOTH[name]):
             for item in those:
-                if item.callspec.params["resource"] != drawn:
+                if item.callspec.params[name] != drawn:
                     item.add_marker(pytest.mark.nightly)
 
 

@@ -177,6 +177,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.by_day("clipped_by_norm", "gradient_penalty", "by_keywords", "of_a_function", "towers")
 @pytest.mark.parametrize("build", FORMS, ids=lambda build: build.__name__)
 def test_forms_of_scripts_train_as_in_plain_tensorflow(build):
     against_plain(build)

@@ -127,6 +127,7 @@ def test_bad_input_is_one_line_and_exit_status_2(graph, capsys, tmp_path, case):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # each run of the tests hashes otherwise, and tests/golden/plans.txt holds whole plans
 def test_two_hash_seeds_give_the_same_bytes(graph, tmp_path):
     outputs = []
     for seed in ("1", "2"):

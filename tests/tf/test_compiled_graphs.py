@@ -110,6 +110,7 @@ def test_twenty_steps_in_mixed_precision_are_as_near_to_float32_as_the_sessions(
     assert np.all(np.abs(losses - in_session) <= 2 * roundings)
 
 
+@pytest.mark.nightly  # test_compiled_devices.py has a checkpoint that goes both ways
 @pytest.mark.parametrize("real", FEWER, indirect=True)
 def test_state_goes_through_a_savers_checkpoint(real, float32, tmp_path):
     _, step = float32

@@ -18,10 +18,11 @@ from npu_shim.options import engine
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step and export need TensorFlow 2.15"),
     pytest.mark.usefixtures("control_flow_of_version_1", "activated"),
+    pytest.mark.nightly,  # test_fuzz.py has programs at the same entrances
 ]
 NIGHTLY = 2000 if os.environ.get("NPU_SHIM_NIGHTLY") else None
-COUNT = NIGHTLY or 2  # of steps an entrance; fuzz/ draws programs for the same entrances
-ENGINE, SCRIPTS = NIGHTLY or 2, NIGHTLY or 1  # a script has about ten programs
+COUNT = NIGHTLY or 4  # of steps an entrance; fuzz/ draws programs for the same entrances
+ENGINE, SCRIPTS = NIGHTLY or 4, NIGHTLY or 2  # a script has about ten programs
 INTERPRETER = os.environ.get("NPU_SHIM_JAX")
 HAS_ENGINE = pytest.mark.skipif(
     not (engine.has_jax() or engine.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"

@@ -44,9 +44,9 @@ HAS_SLIM = TENSORFLOW_1 or importlib.util.find_spec("tf_slim") is not None
 needs_slim = pytest.mark.skipif(not HAS_SLIM, reason="tf-slim is not installed: npu-shim[contrib]")
 NAMES = [pytest.param(name, marks=() if name in WITHOUT_SLIM else needs_slim) for name in sorted(TOLERANCES)]
 ALL = os.environ.get("NPU_SHIM_NIGHTLY") or os.environ.get("NPU_SHIM_GOLDEN")
-# by day a script of each way to train: TPUEstimator, Keras in a session, tf.contrib.seq2seq, slim, feature columns; in
+# by day a script of each way to train: TPUEstimator, Keras in a session, tf.contrib.seq2seq, feature columns; in
 # float32 what our own tf.contrib trains
-BY_DAY = ("bert_tpu_estimator", "keras_session", "seq2seq_attention", "slim_resnet", "wide_deep")
+BY_DAY = ("bert_tpu_estimator", "keras_session", "seq2seq_attention", "wide_deep")
 SHOWN = [row for row in NAMES if ALL or row.values[0] in BY_DAY]
 IN_FLOAT32 = sorted(TOLERANCES) if ALL else ["seq2seq_attention"]
 LAST_DIGIT = 2e-6  # the scripts print six

@@ -63,7 +63,7 @@ def every_update():
 
 
 @pytest.mark.slow
-@pytest.mark.nightly  # test_export_apart.py and test_differential.py export other graphs
+@pytest.mark.nightly  # test_export_apart.py and test_fuzz.py export other graphs
 def test_exported_programs_give_the_sessions_losses(tmp_path):
     interpreter = test_export.interpreter_with_jax()
     expected, folders = [], []

@@ -51,5 +51,6 @@ def test_nan_stays_where_sessions_have_it():
     assert nans(["session", "step", "clusters"]) == {"session": wanted, "step": wanted, "clusters": wanted}
 
 
+@pytest.mark.nightly
 def test_the_users_flag_wins():
     assert nans(["clusters"], "--xla_cpu_enable_fast_min_max=true")["clusters"][0] is False
