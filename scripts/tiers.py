@@ -29,7 +29,7 @@ AS_THE_REFERENCE = (
     "loss_scale_golden", "loss_scale_grad_loss", "loss_scale_in_functions", "loss_scale_regressions",
     "loss_scale_safety", "loss_scale_scripts", "loss_scale_training", "loss_scale_windows", "low_semantics",
     "masters_of_scripts", "mode_training", "reference_calls", "reference_reads", "restore_casting",
-    "rewriter_inputs", "rounding", "saturation", "scopes_around_calls", "step_passes", "unscaled_by_hand",
+    "rewriter_inputs", "rounding", "saturation", "saver", "scopes_around_calls", "step_passes", "unscaled_by_hand",
     "untaken_options", "xla_conditionals", "xla_nan", "xla_session", "xla_slow_ops",
 )  # fmt: skip
 
