@@ -15,7 +15,7 @@ from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Named
 import jax
 import numpy as np
 
-from npu_shim.step import guards, row_slices, rows, schedule, sizes, state, told
+from npu_shim.step import guards, paddings, row_slices, rows, schedule, sizes, state, told, turned
 from npu_shim.step.containers import rooms
 from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import conditionals, loops
@@ -24,11 +24,11 @@ from npu_shim.step.counters import ROWS, state_name
 from npu_shim.step.graph import CONTROL, Callee, Graph, Node, Program, Source, Text
 from npu_shim.step.ops import LIGHT, TABLE
 from npu_shim.step.random import draws
-from npu_shim.step.refusals import Refusal, Unbounded, Unknown, Unsupported
+from npu_shim.step.refusals import Refusal, Unbounded, Unknown, Unsupported, why
 from npu_shim.step.rules.table import ALL, Attrs, Effect, Rule, Update
 from npu_shim.step.schedule import Conditional, Item, Loop, Schedule
 from npu_shim.step.state import VIEWS
-from npu_shim.step.values import DEAD, HANDLES, Dims, Handle, Reference, Rows, is_known
+from npu_shim.step.values import DEAD, HANDLES, Dims, Handle, Pairs, Reference, Rows, Turned, is_known
 
 State = Mapping[str, Any]
 
@@ -197,6 +197,7 @@ class Scope:
         serial: number of the iteration, over all traced loops around it (int32), None outside of them.
         total: how many iterations all loops around it have at most, None if that is not known.
         finals: Merge of a counter of the loop around it -> its `counted.Range`; empty on a side of a conditional.
+        places: key of `rows.same_places` -> (the values, what was made of them).
         left: (id of a number of rows, how many are left out) -> (that number, what is left), see `row_slices`.
         table: op -> row.
     """
@@ -221,6 +222,7 @@ class Scope:
         self.is_certain = True
         self.caller: tuple[Scope, Node] | None = None
         self.left: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self.places: dict[Any, tuple[Any, Any]] = {}
         self.table = TABLE
 
     def inner(self, values: Mapping[str, Any]) -> Scope:
@@ -270,11 +272,13 @@ class Scope:
         """What is fetched, which may be Rows; Refusal if it is no tensor."""
         if source[0] not in self.values:
             raise self.refusal(self.nodes[source[0]], "it is fetched, and it is inside of a loop")
-        value = self.value(self.raw(source))
+        value = paddings.as_tensor(self.value(self.raw(source)))
         if isinstance(value, Dims):
             return sizes.as_tensor(value)
         if isinstance(value, Handle) and value.kind == "variable":
             value = self.run.cells[value.key]
+        if isinstance(value, Turned):
+            raise self.refusal(self.nodes[source[0]], "it is fetched, and %s" % turned.WHY)
         if isinstance(value, (Text, *HANDLES)) or value is DEAD:
             kind = "is not taken by the step's branch" if value is DEAD else "is no array"
             raise self.refusal(self.nodes[source[0]], "it is fetched, and %s" % kind)
@@ -282,10 +286,10 @@ class Scope:
 
     def carried(self, source: Source) -> Any:
         """What a loop hands on to its next iteration: no handle, but rows and lists too."""
-        value = self.value(self.raw(source))
+        value = paddings.as_tensor(self.value(self.raw(source)))
         if isinstance(value, Dims):
             return sizes.as_tensor(value)
-        if isinstance(value, (Text, *HANDLES)) or value is DEAD:
+        if isinstance(value, (Text, Turned, *HANDLES)) or value is DEAD:
             raise self.refusal(self.nodes[source[0]], "it gives %s to the next iteration" % _described(value))
         return value
 
@@ -328,8 +332,8 @@ class Scope:
             raise self.refusal(node, str(reason), self.bounding) from None
         except Unknown as reason:
             raise self._not_known(node, reason) from None
-        except (Unsupported, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as reason:
-            raise self.refusal(node, str(reason).partition("\n")[0] or type(reason).__name__) from reason
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as reason:
+            raise self.refusal(node, why(reason)) from reason
 
     def _applied(self, row: Any, node: Node) -> Any:
         inputs = [self.raw(source) for source in node.inputs]
@@ -363,7 +367,21 @@ class Scope:
 
     def computed(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
         """What a rule gives for these values; Unsupported if it does not take them."""
+        key = rows.same_places(node, values)
+        if key is None:
+            return self._computed(row, node, values)
+        if key not in self.places:
+            self.places[key] = values, self._computed(row, node, values)
+        return self.places[key][1]
+
+    def _computed(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
         kinds = {type(value) for value in values}
+        if Turned in kinds:
+            return turned.computed(row, node, values)
+        if Pairs in kinds and node.op in paddings.OF_PAIRS:
+            return paddings.OF_PAIRS[node.op](node.attrs, *values)
+        if Pairs in kinds:
+            return self._computed(row, node, [paddings.as_tensor(value) for value in values])
         if Dims in kinds:
             if node.op in rows.SIZED:
                 return rows.SIZED[node.op](node.attrs, *values)
@@ -467,5 +485,5 @@ def _like(value: Any, before: Any) -> Any:
 
 
 def _described(value: Any) -> str:
-    kinds = {Text: "text", List: "a list", Handle: "a handle", Reference: "a reference", Rows: "rows"}
+    kinds = {Text: "text", List: "a list", Handle: "a handle", Reference: "a reference", Rows: "rows", Turned: "rows"}
     return kinds.get(type(value), "a value")

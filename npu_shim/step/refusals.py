@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Iterable
 
+import jax
+
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.step.graph import Node
+
+CONCRETE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
 
 UNBOUNDED = "it keeps a value of each iteration, and how many there are at most is not known when the step is traced"
 
@@ -30,6 +34,16 @@ class Refusal(PlanError):
 
 class Unsupported(ValueError):
     """What a rule raises that does not take such values or attributes; the interpreter names the node."""
+
+
+def why(reason: Exception) -> str:
+    """What a rule's error says: one of the libraries that it computes with is none of the user's words."""
+    text = str(reason).partition("\n")[0] or type(reason).__name__
+    if isinstance(reason, (Unsupported, PlanError)):
+        return text
+    if "raced" in text or isinstance(reason, CONCRETE):  # JAX's words for what it was to know
+        return "its rule had to know a value that is computed when the step runs"
+    return "its rule does not take such values (%s)" % text
 
 
 class Unbounded(Unsupported):

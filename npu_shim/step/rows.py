@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Callable, Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step import sizes
+from npu_shim.step import paddings, sizes, turned
+from npu_shim.step.masks import common, mask, masked, repeated
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules import arrays, indexing, reductions
 from npu_shim.step.rules.table import Attrs, Rule
@@ -39,7 +41,7 @@ def unique(attrs: Attrs, x: Any, axis: Any = FIRST) -> tuple[Any, Any, Any]:
         return values[order], rank[inverse].reshape(-1).astype(dtype), counts[order].astype(dtype)
     if not isinstance(x, Rows):
         return _unique(x, jnp.ones(x.shape[0], bool), attrs["out_idx"])
-    values, places, counts = _unique(x.array, _mask(x), attrs["out_idx"])
+    values, places, counts = _unique(x.array, mask(x), attrs["out_idx"])
     return values, Rows(places, x.count), counts
 
 
@@ -137,11 +139,7 @@ def _array(value: Any) -> Any:
 def _live_places(places: Any, size: int) -> Any:
     if not isinstance(places, Rows):
         return places
-    return jnp.where(_mask(places), places.array, np.array(size, places.array.dtype))
-
-
-def _mask(rows: Rows) -> Any:
-    return jnp.arange(rows.array.shape[0], dtype=np.int32) < rows.count
+    return jnp.where(mask(places), places.array, np.array(size, places.array.dtype))
 
 
 def alike(values: Sequence[Any]) -> tuple[list[Any], Any]:
@@ -149,15 +147,8 @@ def alike(values: Sequence[Any]) -> tuple[list[Any], Any]:
     counts = [value.count for value in values if isinstance(value, Rows)]
     if all(count is counts[0] for count in counts):
         return list(values), counts[0]
-    number = counts[0]
-    for count in counts[1:]:
-        number = jnp.where(number == np.int32(1), count, number)
-    return [_repeated(value) if isinstance(value, Rows) else value for value in values], number
-
-
-def _repeated(value: Rows) -> Rows:
-    is_single = (value.count == np.int32(1)) & np.bool_(value.array.shape[0] > 1)
-    return Rows(jnp.where(is_single, value.array[:1], value.array), value.count)
+    alike_ones = [Rows(repeated(v.array, v.count), v.count) if isinstance(v, Rows) else v for v in values]
+    return alike_ones, common(counts)
 
 
 # -- what is made by them ----------------------------------------------------------------------------------------------
@@ -189,26 +180,32 @@ def reshape(attrs: Attrs, x: Any, shape: Any) -> Any:
 def _of_shape(x: Dims, shape: Any) -> Any:
     if not is_known(shape):
         raise Unsupported("a shape gets a shape that is not known")
+    if np.size(shape) == 2 and ints(shape) in ((len(x.sizes), 1), (-1, 1)):
+        return paddings.column(x)
     if np.size(shape) > 1:
         return sizes.as_tensor(x).reshape(ints(shape))
     return Dims(x.sizes, x.dtype, not np.size(shape))
 
 
-def pad(attrs: Attrs, x: Any, paddings: Any, value: Any = 0) -> Any:
-    """Pad and PadV2: of the first dimension behind the last row that there is."""
-    if not is_known(paddings):
-        raise Unsupported("its paddings had to be known when the step is traced")
-    before, after = paddings[0].tolist()
-    array = arrays.pad(attrs, _with_neutral(x, value), paddings, np.array(value, x.array.dtype))
-    return Rows(array, x.count + np.int32(before + after) if before + after else x.count)
-
-
 def fill(attrs: Attrs, shape: Any, value: Any) -> Any:
-    """Fill and BroadcastTo by a shape whose first dimension depends on data."""
+    """Fill and BroadcastTo by a shape of which one dimension depends on data."""
+    (at, open_one), *others = [(at, size) for at, size in enumerate(shape.sizes) if isinstance(size, Size)]
+    if others:
+        raise Unsupported("several dimensions depend on data")
+    room = [size.most if isinstance(size, Size) else size for size in shape.sizes]
+    return turned.of(jnp.broadcast_to(jnp.asarray(value), room), open_one.count, at)
+
+
+def broadcast(attrs: Attrs, x: Any, shape: Any) -> Any:
+    """BroadcastTo by such a shape: of rows each, of a single row as often as data says."""
+    if not isinstance(x, Rows):
+        return fill(attrs, shape, x)
     first, *rest = shape.sizes
-    if not isinstance(first, Size) or any(isinstance(size, Size) for size in rest):
-        raise Unsupported("a dimension other than the first depends on data")
-    return Rows(jnp.broadcast_to(jnp.asarray(value), (first.most, *rest)), first.count)
+    if not isinstance(first, Size) or len(shape.sizes) != x.array.ndim:
+        raise Unsupported("it puts a dimension before rows whose number depends on data")
+    places = jnp.minimum(np.arange(first.most, dtype=np.int32), x.count - np.int32(1))
+    array = x.array if first.count is x.count else jnp.take(x.array, places, 0, mode="clip")
+    return Rows(jnp.broadcast_to(array, (array.shape[0], *rest)), first.count)
 
 
 def scatter_nd(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> Any:
@@ -227,10 +224,15 @@ def tile(attrs: Attrs, x: Any, multiples: Any) -> Any:
     if (isinstance(x, Rows) and isinstance(first, Size)) or any(isinstance(size, Size) for size in rest):
         raise Unsupported("it repeats rows whose number depends on data as often as data says")
     if isinstance(first, Size):
-        return Rows(jnp.tile(x, (first.most, *rest)), first.count * np.int32(x.shape[0]))
+        return Rows(jnp.tile(x, (first.most, *rest)), _times(first.count, x.shape[0]))
     array = jnp.tile(x.array, (1, *rest))
     places = np.arange(first * array.shape[0], dtype=np.int32) % jnp.maximum(x.count, np.int32(1))
-    return Rows(jnp.take(array, places, 0, mode="clip") if first != 1 else array, x.count * np.int32(first))
+    return Rows(jnp.take(array, places, 0, mode="clip") if first != 1 else array, _times(x.count, first))
+
+
+def _times(count: Any, number: int) -> Any:
+    """A number of rows, times another one: once it is the same number."""
+    return count if number == 1 else count * np.int32(number)
 
 
 def range_(attrs: Attrs, start: Any, limit: Any, delta: Any) -> Any:
@@ -255,7 +257,7 @@ def segment_sum(kind: str) -> Handler:
         room = size.most if isinstance(size, Size) else whole(count)
         places = _live_places(ids, room)
         if isinstance(x, Rows) and not isinstance(ids, Rows):
-            places = jnp.where(_mask(x), places, np.array(room, places.dtype))
+            places = jnp.where(mask(x), places, np.array(room, places.dtype))
         result = indexing.RULES["UnsortedSegment" + kind].apply(attrs, _array(x), places, np.int32(room))
         return Rows(result, size.count) if isinstance(size, Size) else result
 
@@ -278,8 +280,7 @@ def _over_rows(op: str, neutral: Callable[[Any], Any]) -> Handler:
 
 
 def _with_neutral(x: Rows, value: Any) -> Any:
-    mask = _mask(x).reshape((-1,) + (1,) * (x.array.ndim - 1))
-    return jnp.where(mask, x.array, np.array(value, x.array.dtype))
+    return masked(x.array, x.count, value)
 
 
 def mean(attrs: Attrs, x: Any, axes: Any) -> Any:
@@ -331,10 +332,47 @@ def expand_dims(attrs: Attrs, x: Any, axis: Any) -> Any:
 
 
 def transpose(attrs: Attrs, x: Any, permutation: Any) -> Any:
-    """Transpose of what stands behind the first dimension."""
-    if ints(permutation)[0] != 0:
-        raise Unsupported("it moves the dimension of rows whose number depends on data")
-    return Rows(jnp.transpose(x.array, ints(permutation)), x.count)
+    """Transpose: the first dimension may become another one."""
+    return turned.of(jnp.transpose(x.array, ints(permutation)), x.count, ints(permutation).index(0))
+
+
+def pack(attrs: Attrs, *values: Any) -> Any:
+    """Pack of sizes, and of pairs of sizes."""
+    pairs = paddings.packed(values) if attrs["axis"] == 0 else None
+    return sizes.HANDLERS["Pack"](attrs, *values) if pairs is None else pairs
+
+
+def split(rule: Handler, number: int) -> Handler:
+    """Split, SplitV and Unpack behind the first dimension.
+
+    Args:
+        rule: of tensors.
+        number: of the input that says the axis, -1 for an attribute.
+    """
+
+    def parts(attrs: Attrs, *values: Any) -> Any:
+        (x,) = (value for value in values if isinstance(value, Rows))
+        others = [value.array if value is x else value for value in values]
+        if (attrs["axis"] if number < 0 else whole(others[number])) % x.array.ndim == 0:
+            raise Unsupported("it takes rows whose number depends on data apart")
+        result = rule(attrs, *others)
+        return tuple(Rows(part, x.count) for part in result) if type(result) is tuple else Rows(result, x.count)
+
+    return parts
+
+
+def same_places(node: Any, values: Sequence[Any]) -> Any:
+    """A key that equal masks have, of an op that may say how many rows there are; None for other ones.
+
+    Rows that are chosen twice by one mask are equally many, which only the same traced number shows.
+    """
+    x = values[0] if values else None
+    if not isinstance(x, jax.Array) or not all(map(is_known, values[1:])):
+        return None
+    if node.op == "Where":
+        return node.op, id(x)
+    is_mask = node.op == "Reshape" and x.dtype == np.bool_
+    return (node.op, id(x), ints(values[1]) if np.size(values[1]) else ()) if is_mask else None
 
 
 def reverse(attrs: Attrs, x: Any, axes: Any) -> Any:
@@ -385,7 +423,7 @@ SEGMENTS = {
 }
 SIZED: dict[str, Handler] = {  # ops that take shapes
     **sizes.HANDLERS, "Reshape": reshape, "Fill": fill, "Tile": tile, "Range": range_,
-    "BroadcastTo": lambda attrs, x, shape: fill(attrs, shape, x), "TopKV2": top_k,
+    "BroadcastTo": broadcast, "TopKV2": top_k, "Pack": pack,
     "ScatterNd": scatter_nd, **SEGMENTS,
 }  # fmt: skip
 OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
@@ -395,8 +433,9 @@ OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
     "Max": _over_rows("Max", indexing.lowest), "Min": _over_rows("Min", indexing.highest),
     "All": _over_rows("All", lambda dtype: True), "Any": _over_rows("Any", lambda dtype: False),
     "Mean": mean, "L2Loss": lambda attrs, x: reductions.l2_loss(attrs, _with_neutral(x, 0)),
-    "Cumsum": cumulative("Cumsum", 0), "Cumprod": cumulative("Cumprod", 1), "Pad": pad, "PadV2": pad,
+    "Cumsum": cumulative("Cumsum", 0), "Cumprod": cumulative("Cumprod", 1), "Pad": paddings.pad, "PadV2": paddings.pad,
     "ArgMax": extreme_at("ArgMax", reductions.least), "ArgMin": extreme_at("ArgMin", reductions.most), "TopKV2": top_k,
+    "Split": split(arrays.split, 0), "SplitV": split(arrays.split_v, 2), "Unpack": split(arrays.unpack, -1),
     "DynamicStitch": stitch_of_parts, "ParallelDynamicStitch": stitch_of_parts, **SEGMENTS,
 }  # fmt: skip
 

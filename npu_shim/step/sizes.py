@@ -15,7 +15,7 @@ import numpy as np
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules import indexing
 from npu_shim.step.rules.table import Attrs
-from npu_shim.step.values import Dims, Rows, Size, ints, is_known, whole
+from npu_shim.step.values import Dims, Rows, Size, Turned, ints, is_known, whole
 
 Handler = Callable[..., Any]
 FIRST = np.int32(0)  # the axis of an op that has no input for it
@@ -28,6 +28,9 @@ def shape_of(attrs: Attrs, *values: Any) -> Any:
 
 
 def _dims_of(value: Any, dtype: Any) -> Any:
+    if isinstance(value, Turned):
+        open_one = Size(value.count, value.array.shape[value.axis])
+        return Dims(tuple(open_one if at == value.axis else n for at, n in enumerate(value.array.shape)), dtype)
     if not isinstance(value, Rows):
         return np.array(value.shape, dtype)
     return Dims((Size(value.count, value.array.shape[0]), *value.array.shape[1:]), dtype)
@@ -47,7 +50,9 @@ def _product(sizes: Sequence[Any]) -> Any:
             open_one = size
         else:
             raise Unsupported("two dimensions depend on data")
-    return number if open_one is None else Size(open_one.count * np.int32(number), open_one.most * number)
+    if open_one is None or number == 1:
+        return number if open_one is None else open_one
+    return Size(open_one.count * np.int32(number), open_one.most * number)
 
 
 def sizes_of(value: Any) -> tuple[Any, ...]:
@@ -117,7 +122,7 @@ def _offsets(attrs: Attrs, axis: Any, *shapes: Any) -> Any:
     for shape in shapes:
         sizes = sizes_of(shape)
         result.append(_again([start if place == at else 0 for place in range(len(sizes))], dtype))
-        start = _of_two(operator.add, None, start, sizes[at])
+        start = of_two(operator.add, None, start, sizes[at])
     return result[0] if len(result) == 1 else tuple(result)
 
 
@@ -149,19 +154,30 @@ def _arithmetic(function: Callable[[Any, Any], Any], of_itself: int | None = Non
         pairs = zip(one * (length if len(one) == 1 else 1), other * (length if len(other) == 1 else 1))
         first = x if isinstance(x, Dims) else y
         is_scalar = all(v.is_scalar if isinstance(v, Dims) else np.ndim(v) == 0 for v in (x, y))
-        return _again([_of_two(function, of_itself, a, b) for a, b in pairs], first.dtype, is_scalar)
+        return _again([of_two(function, of_itself, a, b) for a, b in pairs], first.dtype, is_scalar)
 
     return computed
 
 
-def _of_two(function: Callable[[Any, Any], Any], of_itself: int | None, a: Any, b: Any) -> Any:
+def of_two(function: Callable[[Any, Any], Any], of_itself: int | None, a: Any, b: Any) -> Any:
+    """What a monotonic function gives of two sizes; `of_itself` of equal ones, unless that is None."""
     if not isinstance(a, Size) and not isinstance(b, Size):
         return int(function(a, b))
     if of_itself is not None and _is_same(a, b):
         return of_itself
+    if isinstance(b, int) and b == NEUTRAL.get(function):
+        return a  # the same number: of another one nothing shows that it is equal
     (one, *first), (other, *second) = bounds_of(a), bounds_of(b)
     corners = [int(function(x, y)) for x in first for y in second]
-    return Size(function(one, other), max(corners), min(corners))
+    rest = _rest(a, b) if function is operator.sub else None
+    return Size(function(one, other), max(corners), min(corners), rest)
+
+
+def _rest(a: Any, b: Any) -> tuple[Any, Any, int] | None:
+    """What a difference is the rest of."""
+    if isinstance(b, Size):
+        return a, b.count, 0
+    return (*a.rest[:2], a.rest[2] + b) if a.rest is not None else None
 
 
 def _quotient(a: Any, b: Any) -> Any:
@@ -171,6 +187,15 @@ def _quotient(a: Any, b: Any) -> Any:
 
 def _larger(a: Any, b: Any) -> Any:
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
+
+
+def _maximum(attrs: Attrs, x: Any, y: Any) -> Any:
+    """Maximum: a number that is never below another one stays what it is."""
+    for one, other in ((x, y), (y, x)):
+        is_pair = isinstance(one, Dims) and is_known(other) and np.ndim(other) == 0
+        if is_pair and all(bounds_of(size)[1] >= whole(other) for size in one.sizes):
+            return one
+    return _arithmetic(_larger)(attrs, x, y)
 
 
 def _gradient_axes(attrs: Attrs, x: Any, y: Any) -> Any:
@@ -233,10 +258,11 @@ def bounds_of(size: Any) -> tuple[Any, int, int]:
     return jnp.int32(size), size, size
 
 
+NEUTRAL: dict[Callable[[Any, Any], Any], int] = {operator.add: 0, operator.sub: 0, operator.mul: 1, _quotient: 1}
 HANDLERS: dict[str, Handler] = {
     "StridedSlice": _picked, "Slice": _sliced, "GatherV2": _gathered, "Gather": _gathered, "Pack": _packed,
     "ConcatV2": _concatenated, "ConcatOffset": _offsets, "Prod": _product_of, "Cast": _cast, "ExpandDims": _expanded,
     "DynamicStitch": _stitched, "BroadcastGradientArgs": _gradient_axes,
     **dict.fromkeys(("Add", "AddV2"), _arithmetic(operator.add)), "Sub": _arithmetic(operator.sub, 0),
-    "Mul": _arithmetic(operator.mul), "FloorDiv": _arithmetic(_quotient, 1), "Maximum": _arithmetic(_larger),
+    "Mul": _arithmetic(operator.mul), "FloorDiv": _arithmetic(_quotient, 1), "Maximum": _maximum,
 }  # fmt: skip

@@ -3,7 +3,8 @@
     known     np.ndarray: its elements are known when the step is traced; shapes, axes and lengths must be
     traced    jax.Array: XLA computes it
     rows      Rows: an array and how many of its first rows there are, where that depends on data
-    dims      Dims: a shape with such a number in it
+    turned    Turned: rows of which the counted dimension is another than the first
+    dims      Dims: a shape with such a number in it; Pairs: paddings with one
     handle    Reference, Handle, ...: what a variable, Stack or TensorArray is called; its value is in the state
     list      lists.List: an immutable list of tensors
     text      graph.Text: strings, with which nothing is computed
@@ -14,6 +15,7 @@ A known value that meets a traced one becomes traced. Nothing is promoted: Tenso
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple
 
 import jax
@@ -34,11 +36,18 @@ class Rows(NamedTuple):
 
 
 class Size(NamedTuple):
-    """A number of rows: how many there are (traced int32), and how many there may be at most and at least."""
+    """A number of rows.
+
+    Attributes:
+        count: how many there are, traced int32.
+        most, least: how many there may be.
+        rest: (a, count of b, c) of what is left of `a` (int or Size) without `b` and `c`; None for other numbers.
+    """
 
     count: Any
     most: int
     least: int = 0
+    rest: tuple[Any, Any, int] | None = None
 
 
 class Dims(NamedTuple):
@@ -53,6 +62,33 @@ class Dims(NamedTuple):
     sizes: tuple[Any, ...]
     dtype: Any
     is_scalar: bool = False
+
+
+class Pairs(NamedTuple):
+    """A matrix of sizes, such as paddings, with a part that depends on data.
+
+    Attributes:
+        rows: of int or Size.
+        dtype: of the tensor that it stands for.
+    """
+
+    rows: tuple[tuple[Any, ...], ...]
+    dtype: Any
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A tensor of which another dimension than the first depends on data.
+
+    Attributes:
+        array: what stands behind the last element of the axis is not to be used, and is finite.
+        count: int32, number of elements of the axis.
+        axis: number of the dimension, 1 or more.
+    """
+
+    array: Any
+    count: Any
+    axis: int
 
 
 class Handle(NamedTuple):

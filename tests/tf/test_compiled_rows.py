@@ -184,8 +184,6 @@ def test_parts_of_a_computed_size_and_their_last_rows():
             part = way(row, total % 3 + 2)
             loss = tf.reduce_mean(part**2)
             fetches += [tf.reduce_sum(part), part[-1]]
-            if name == "tf.slice":  # its gradient wants to know the size
-                continue
             fetches.append(tf.train.GradientDescentOptimizer(0.01).minimize(loss, var_list=[w]))
         return fetches
 
@@ -238,6 +236,63 @@ def test_lengths_that_are_fed():
     assert_as_in_a_session(
         graph, fetches, [{x: numbers.randint(1, 9, (6, 3)), n: k} for k in (3, 5, 1, 4, 2)], rtol=1e-4
     )
+
+
+def split_and_joined(rows, mask, x):
+    first, second, third = tf.split(rows, 3, 1)
+    return first * tf.unstack(rows, axis=1)[2][:, None] + tf.split(third * second, [1], 1)[0]
+
+
+# rows by a mask of six, and what their gradients go through
+MASKED = {
+    "softmax of all": lambda rows, mask, x: tf.nn.softmax(rows[:, 0]) - tf.nn.log_softmax(rows[:, 1]),
+    "softmax of columns": lambda rows, mask, x: tf.nn.softmax(rows, axis=0),
+    "pooled by attention": lambda rows, mask, x: tf.reduce_sum(
+        tf.nn.softmax(tf.reduce_sum(rows, 1, keepdims=True), axis=0) * rows, 0),
+    "attention": lambda rows, mask, x: tf.matmul(tf.nn.softmax(tf.matmul(x, rows, transpose_b=True)), rows),
+    "attention, transposed": lambda rows, mask, x: tf.matmul(
+        rows, tf.nn.log_softmax(tf.matmul(x, tf.transpose(rows))), transpose_a=True, transpose_b=True),
+    "columns": lambda rows, mask, x: tf.reduce_sum(tf.transpose(rows) * x[:3, :1], 1),
+    "two by one mask": lambda rows, mask, x: tf.nn.sigmoid_cross_entropy_with_logits(
+        logits=rows, labels=tf.boolean_mask(x, mask)),
+    "elements by one mask": lambda rows, mask, x: (
+        lambda large: tf.boolean_mask(x * x, large) * tf.boolean_mask(x, large))(x > 4.0),
+    "classes": lambda rows, mask, x: tf.nn.sparse_softmax_cross_entropy_with_logits(
+        logits=rows, labels=tf.boolean_mask(tf.argmax(x, 1), mask)),
+    "padded": lambda rows, mask, x: tf.pad(rows, [[0, 8 - tf.shape(rows)[0]], [0, 1]]),
+    "padded at least": lambda rows, mask, x: tf.pad(
+        rows[:, 0], [[1, tf.maximum(7 - tf.shape(rows)[0], 0)]], constant_values=3.0),
+    "padded in front": lambda rows, mask, x: tf.pad(x, [[tf.shape(rows)[0], 1], [0, 0]]) * 0.5,
+    "slices": lambda rows, mask, x: tf.slice(x, [1, 0], [tf.minimum(tf.shape(rows)[0], 5), 2]),
+    "rest": lambda rows, mask, x: tf.slice(tf.concat([rows, x], 0), [1, 1], [-1, 2]),
+    "with each of six": lambda rows, mask, x: tf.reduce_sum(rows[:, None] - x[None], 2),
+    "parts": split_and_joined,
+}  # fmt: skip
+
+
+BY_DAY = [
+    "softmax of columns", "attention, transposed", "two by one mask", "classes", "padded", "slices", "with each of six",
+    "parts",
+]  # fmt: skip
+BY_NIGHT = [name for name in MASKED if name not in BY_DAY]
+
+
+@pytest.mark.parametrize("names", [BY_DAY, pytest.param(BY_NIGHT, marks=pytest.mark.nightly)], ids=["day", "night"])
+def test_what_a_mask_leaves_is_normalized_padded_and_trained(names):
+    """Values and gradients, of no rows too."""
+
+    def build(ids, x):
+        w, fetches = table(), []
+        mask = tf.not_equal(ids, 2) & tf.not_equal(ids, 0) & tf.not_equal(ids, 4)
+        scaled = x * (w[1:7] * 0.02 + 0.1)
+        rows = tf.boolean_mask(scaled, mask)
+        rows.set_shape([None, 3])
+        for name in names:
+            result = MASKED[name](rows, mask, scaled)
+            fetches += [tf.shape(result), tf.reduce_sum(result**2)]
+        return [*fetches, tf.gradients(tf.add_n(fetches[1::2]), w)[0]]
+
+    compared(build)
 
 
 REFUSED = {

@@ -164,7 +164,7 @@ def _restored(raw: Any, numbers: Any) -> Any:
         return raw._replace(instance=numbers)
     if isinstance(raw, Dims):
         counts = iter(numbers)
-        sizes = (size._replace(count=next(counts)) if isinstance(size, Size) else size for size in raw.sizes)
+        sizes = (size._replace(count=next(counts), rest=None) if isinstance(size, Size) else size for size in raw.sizes)
         return raw._replace(sizes=tuple(sizes))
     return raw if _is_name(raw) or raw is DEAD or is_known(raw) else numbers
 

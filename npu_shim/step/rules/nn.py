@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.masks import masked
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Rows, guarded, traced
@@ -113,13 +114,17 @@ def log_softmax(attrs: Attrs, x: Any) -> Any:
     return jax.nn.log_softmax(_wide(traced(x)), -1).astype(x.dtype)
 
 
-def _of_each_row(rule: Callable[..., Any]) -> Callable[..., Any]:
+def _of_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
     def computed(attrs: Attrs, x: Rows) -> Rows:
-        if x.array.ndim < 2:
-            raise Unsupported("it normalizes over as many elements as data says")
-        return Rows(rule(attrs, x.array), x.count)
+        return Rows(rule(attrs, x.array) if x.array.ndim > 1 else of_the_first(rule, x.array, x.count), x.count)
 
     return computed
+
+
+def of_the_first(rule: Callable[..., Any], array: Any, count: Any) -> Any:
+    """A softmax of the first `count` elements of the last dimension; 0 behind them."""
+    lowest = masked(array, count, -np.inf, array.ndim - 1)
+    return masked(rule({}, lowest), count, 0, array.ndim - 1)
 
 
 def _cross_entropy(logits: Any, labels: Any) -> tuple[Any, Any]:
@@ -145,6 +150,14 @@ def sparse_cross_entropy(attrs: Attrs, logits: Any, labels: Any) -> Any:
     loss = jnp.where(is_class, loss, _number(np.nan, wide))
     gradient = jnp.where(is_class[:, None], gradient, _number(np.nan, wide))
     return loss.astype(dtype), gradient.astype(dtype)
+
+
+def sparse_cross_entropy_of_rows(attrs: Attrs, logits: Any, labels: Any) -> Any:
+    """The same of as many rows as data says; 0 behind them, where labels may be no classes."""
+    if not isinstance(logits, Rows) or not isinstance(labels, Rows):
+        raise Unsupported("it joins rows whose number depends on data with others")
+    parts = sparse_cross_entropy(attrs, logits.array, labels.array)
+    return tuple(Rows(masked(part, logits.count, 0), logits.count) for part in parts)
 
 
 # -- biases ------------------------------------------------------------------------------------------------------------
@@ -210,10 +223,10 @@ RULES = {
     "SoftplusGrad": Rule(softplus_grad, rows="each"),
     "Softsign": Rule(softsign, rows="each"),
     "SoftsignGrad": Rule(softsign_grad, rows="each"),
-    "Softmax": Rule(softmax, rows=_of_each_row(softmax)),
-    "LogSoftmax": Rule(log_softmax, rows=_of_each_row(log_softmax)),
+    "Softmax": Rule(softmax, rows=_of_rows(softmax)),
+    "LogSoftmax": Rule(log_softmax, rows=_of_rows(log_softmax)),
     "SoftmaxCrossEntropyWithLogits": Rule(cross_entropy, rows="each"),
-    "SparseSoftmaxCrossEntropyWithLogits": Rule(sparse_cross_entropy, rows="each"),
+    "SparseSoftmaxCrossEntropyWithLogits": Rule(sparse_cross_entropy, rows=sparse_cross_entropy_of_rows),
     "BiasAdd": Rule(bias_add, rows="each"),
     "BiasAddV1": Rule(bias_add, rows="each"),
     "BiasAddGrad": Rule(bias_add_grad, rows=bias_grad_of_rows),

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.masks import masked
 from npu_shim.step.platforms import product_of
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
-from npu_shim.step.values import Rows, traced
+from npu_shim.step.values import Rows, Turned, traced
 
 
 def product(x: Any, y: Any, contracted: tuple[int, int], batch: int = 0) -> Any:
@@ -28,13 +29,26 @@ def matmul(attrs: Attrs, x: Any, y: Any) -> Any:
 
 
 def _of_rows(attrs: Attrs, x: Any, y: Any) -> Any:
-    """Each row times a matrix, or a sum over the rows of both."""
-    if isinstance(x, Rows) and not isinstance(y, Rows) and not attrs["transpose_a"]:
-        return Rows(matmul(attrs, x.array, y), x.count)
-    is_sum = isinstance(x, Rows) and isinstance(y, Rows) and attrs["transpose_a"] and not attrs["transpose_b"]
-    if not is_sum:
-        raise Unsupported("it gives a matrix with as many columns as data says, or adds over them")
-    return matmul(attrs, x.array * live(x), y.array * live(y))
+    """MatMul with rows, or rows transposed: of each row or column, or a sum over what is counted in both."""
+    places = _counted(x, attrs["transpose_a"]), _counted(y, attrs["transpose_b"])
+    if places == (1, 0):
+        return matmul(attrs, _without_rest(x), _without_rest(y))
+    if places not in ((0, None), (None, 1)):
+        raise Unsupported("it gives a matrix of which both dimensions depend on data, or adds over one of them")
+    result = matmul(attrs, *[value.array if isinstance(value, (Rows, Turned)) else value for value in (x, y)])
+    return Rows(result, x.count) if places[1] is None else Turned(result, y.count, 1)
+
+
+def _counted(value: Any, is_transposed: bool) -> int | None:
+    """Which dimension of a factor depends on data, once it is transposed."""
+    if not isinstance(value, (Rows, Turned)):
+        return None
+    axis = value.axis if isinstance(value, Turned) else 0
+    return 1 - axis if is_transposed else axis
+
+
+def _without_rest(value: Any) -> Any:
+    return masked(value.array, value.count, 0, value.axis if isinstance(value, Turned) else 0)
 
 
 def live(value: Rows) -> Any:

@@ -1,0 +1,37 @@
+"""What stands behind the last of as many elements as data says, put out of the way."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from npu_shim.step.values import Rows
+
+
+def mask(rows: Rows) -> Any:
+    """Which rows there are, bool [most]."""
+    return jnp.arange(rows.array.shape[0], dtype=np.int32) < rows.count
+
+
+def common(counts: Sequence[Any]) -> Any:
+    """The number of elements that tensors have in common: a single one goes with each element of the others."""
+    number = counts[0]
+    for count in counts[1:]:
+        number = number if count is number else jnp.where(number == np.int32(1), count, number)
+    return number
+
+
+def repeated(array: Any, count: Any, axis: int = 0) -> Any:
+    """An array with its first element of an axis in each place, if there is no other one."""
+    is_single = (count == np.int32(1)) & np.bool_(array.shape[axis] > 1)
+    return jnp.where(is_single, jnp.take(array, np.arange(min(1, array.shape[axis])), axis), array)
+
+
+def masked(array: Any, count: Any, value: Any, axis: int = 0) -> Any:
+    """An array with a value in the place of what stands behind the last of `count` elements of an axis."""
+    shape = [1] * array.ndim
+    shape[axis] = -1
+    is_there = jnp.arange(array.shape[axis], dtype=np.int32) < count
+    return jnp.where(is_there.reshape(shape), array, np.array(value, array.dtype))
