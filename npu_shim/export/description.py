@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -60,10 +60,11 @@ def described(
         **more: other attributes of the Manifest.
     """
     held = {tensor.name: tensor for tensor in taken.state}
+    feeds = [replace(feed, dtype=answer["narrow"].get(feed.name, feed.dtype)) for feed in taken.feeds]
     fetched = [Tensor("fetch", name, tuple(shape), dtype) for name, dtype, shape in answer["fetches"]]
     counts = {"recompute": step.recomputation.counts(), "attention": step.attention.counts()}
     return Manifest(
-        arguments=(*taken.feeds, *taken.state),
+        arguments=(*feeds, *taken.state),
         results=(*fetched, *(held[name] for name in answer["updated"])),
         float32_products=products,
         plan=dict(plan_counts(prepared.plan), **counts),

@@ -8,6 +8,7 @@ from typing import Any, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.export import description
+from npu_shim.pjrt import arrays
 from npu_shim.pjrt.manifest import Manifest
 from npu_shim.rewriter.errors import PlanError, unnamed
 from npu_shim.session import lines
@@ -50,6 +51,7 @@ def of(
     products = products_of_sessions()
     taken = description.arguments(prepared, shapes)
     asked = {**taken.asked(), "products": products, "known": {name: [v.tolist()] for name, v in known.items()}}
+    asked["narrow"] = arrays.narrow()
     if told is not None:
         asked["told"] = dict(told)
     if meeting is not None:

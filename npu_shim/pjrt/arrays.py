@@ -5,8 +5,11 @@ Arrays of dtypes that numpy lacks (bfloat16) are stored as their bits, under the
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Iterable, Mapping
 
 import numpy as np
@@ -14,8 +17,10 @@ import numpy as np
 from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter.errors import ConfigError
 
+NARROW = ("float16", "bfloat16")
 BITS = {"bfloat16": np.dtype(np.uint16)}
 SLICES = "npu_shim/slices"  # the member that names the parts of partitioned variables, see `Manifest.slices`
+CORES, PART = 8, 1 << 21  # of a copy: how many at most, and bytes for each of them at least
 ALIGNMENT = 64  # bytes: what XLA takes from memory without a copy starts at a multiple
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip file: the files hold no real time
 
@@ -51,6 +56,32 @@ def copied(what: str, value: Any) -> Any:
         return np.array(value)
     except ValueError as reason:
         raise ConfigError("%s is not an array: %s" % (what, reason)) from reason
+
+
+def copy(value: Any, place: Any, casting: Any = "equiv") -> None:
+    """Copies an array to a place of its shape, a large one by several cores; what a dtype cannot hold is infinite.
+
+    Args:
+        value: np.ndarray.
+        place: np.ndarray.
+        casting: as of np.copyto.
+
+    Raises:
+        TypeError: the dtype of `place` is another one than `casting` allows.
+    """
+    parts = min(os.cpu_count() or 1, CORES, len(place) if place.ndim else 1, place.nbytes // PART)
+
+    def part(number: int) -> None:
+        rows = slice(number * len(place) // parts, (number + 1) * len(place) // parts)
+        with np.errstate(over="ignore"):
+            np.copyto(place[rows], value[rows], casting)
+
+    if parts > 1:
+        with ThreadPoolExecutor(parts) as pool:
+            list(pool.map(part, range(parts)))
+    else:
+        with np.errstate(over="ignore"):
+            np.copyto(place, value, casting)
 
 
 def write(path: str, values: Iterable[tuple[str, Any]]) -> None:
@@ -115,6 +146,11 @@ def size_of(tensors: Iterable[Any]) -> int:
     """Returns how many bytes `laid_out` needs for tensors."""
     sizes = (int(np.prod(tensor.shape, dtype=np.int64)) * int(dtype_of(tensor.dtype).itemsize) for tensor in tensors)
     return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
+
+
+def narrow() -> list[str]:
+    """Names of the floating-point dtypes of 16 bits that arrays have here."""
+    return [name for name in NARROW if name not in BITS or importlib.util.find_spec("ml_dtypes")]
 
 
 def dtype_of(name: str) -> Any:

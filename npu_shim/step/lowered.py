@@ -10,6 +10,7 @@ import hashlib
 import json
 import pathlib
 import struct
+from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple
 
 import npu_shim
@@ -33,6 +34,7 @@ class Lowered(NamedTuple):
         feeds: with a refusal: names of the feeds whose values, if they were known, might make it possible.
         asked: with a refusal: as of `refusals.Refusal`.
         assumed: of a step of several ranks: what it takes for granted of the others, in words.
+        narrow: name of a feed -> the dtype in which it takes it, where that is not the graph's: `narrowing`.
     """
 
     artifact: bytes
@@ -42,10 +44,11 @@ class Lowered(NamedTuple):
     feeds: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    narrow: Mapping[str, str] = MappingProxyType({})
 
     def answer(self) -> dict[str, Any]:
         """What JSON takes of it, without the artifact."""
-        return {name: value for name, value in self._asdict().items() if name != "artifact"}
+        return {**{name: value for name, value in self._asdict().items() if name != "artifact"}, "narrow": {**self.narrow}}
 
 
 def of(content: bytes, asked: Mapping[str, Any], cache: str) -> tuple[Lowered, str]:

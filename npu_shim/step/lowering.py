@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
 from jax import export
 
 from npu_shim.rewriter.collector import without_collector
-from npu_shim.step import interpreter, platforms
+from npu_shim.step import interpreter, narrowing, platforms
 from npu_shim.step.lowered import Lowered
 from npu_shim.step.refusals import Refusal
 from npu_shim.step.unpacking import dtype_of, unpacked
@@ -22,6 +22,7 @@ Described = list[Any]  # [name, dtype's name, shape]
 def lowered(
     content: bytes, feeds: list[Described], state: list[Described], known: Mapping[str, Any], platform: str,
     products: str, ranks: tuple[int, Mapping[str, Any]] = (1, {}), told: Mapping[str, Any] | None = None,
+    narrow: Sequence[str] = (),
 ) -> Lowered:  # fmt: skip
     """Lowers a step.
 
@@ -34,10 +35,13 @@ def lowered(
         products: float32 products, "highest" or "default".
         ranks: how many run it together, and key of a group, as a str -> the numbers of its ranks among them.
         told: as of `interpreter.function`, of a tensor [dtype's name, value as nested lists]; None likewise.
+        narrow: names of the dtypes to which the caller can round feeds for devices with memory of their own, see
+            `narrowing`.
     """
     count, groups = ranks
     meeting = interpreter.Ranks(count, {int(key): members for key, members in groups.items()}, [])
-    function = interpreter.function(unpacked(content), meeting, _arrays(told))
+    program = unpacked(content)
+    function = interpreter.function(program, meeting, _arrays(told))
     dtypes = {name: dtype_of(dtype) for name, dtype, _ in feeds}
     values = {name: np.array(value, dtypes[name]) for name, (value,) in known.items()}
     results: dict[str, Any] = {}
@@ -50,7 +54,13 @@ def lowered(
         results.update(updated=updated, fetches=[[n, v.dtype.name, list(v.shape)] for n, v in fetched.items()])
         return [*fetched.values(), *(new[name] for name in updated)]
 
-    shapes = [jax.ShapeDtypeStruct(tuple(shape), dtype_of(dtype)) for _, dtype, shape in [*feeds, *state]]
+    allowed = narrow if platforms.has_own_memory(platform) else ()
+    narrowed = {
+        name: dtype for name, dtype in narrowing.narrowed(program).items()
+        if dtype.name in allowed and name not in known
+    }  # fmt: skip
+    shapes = [jax.ShapeDtypeStruct(tuple(shape), narrowed.get(name, dtypes[name])) for name, _, shape in feeds]
+    shapes += [jax.ShapeDtypeStruct(tuple(shape), dtype_of(dtype)) for _, dtype, shape in state]
     target = {"gpu": "cuda"}.get(platform, platform)
     try:
         with interpreter.traced_as_tensorflow(), _traced_for(platform, products):
@@ -60,6 +70,7 @@ def lowered(
     except Exception as reason:  # a fault of the interpreter must not stop the script
         text = "%s: %s" % (type(reason).__name__, str(reason).partition("\n")[0])
         return Lowered(b"", [], [], "the interpreter failed: %s" % text)
+    results["narrow"] = {name: dtype.name for name, dtype in narrowed.items()}
     return Lowered(exported.mlir_module_serialized, assumed=tuple(dict.fromkeys(meeting.assumed)), **results)
 
 

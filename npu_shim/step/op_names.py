@@ -20,11 +20,11 @@ TEXT = """
     Conv2DBackpropFilter Conv2DBackpropInput Conv3D Conv3DBackpropFilterV2 Conv3DBackpropInputV2 Copy CopyHost
     Cos Cosh CountUpTo CropAndResize CropAndResizeGradBoxes CropAndResizeGradImage Cross Cumprod Cumsum
     CumulativeLogsumexp DataFormatDimMap DataFormatVecPermute DebugGradientIdentity DeepCopy DenseBincount
-    DepthToSpace DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput
-    DeviceIndex Diag DiagPart Digamma Dilation2D Dilation2DBackpropFilter Dilation2DBackpropInput Div DivNoNan
-    DynamicPartition DynamicStitch Einsum Elu EluGrad Empty EmptyTensorList EnsureShape Enter Equal Erf Erfc
-    Erfinv EuclideanNorm Exit Exp ExpandDims Expm1 ExtractImagePatches FFT FFT2D FFT3D FakeParam
-    FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient FakeQuantWithMinMaxVars
+    DenseToDenseSetOperation DepthToSpace DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter
+    DepthwiseConv2dNativeBackpropInput DeviceIndex Diag DiagPart Digamma Dilation2D Dilation2DBackpropFilter
+    Dilation2DBackpropInput Div DivNoNan DynamicPartition DynamicStitch Einsum Elu EluGrad Empty EmptyTensorList
+    EnsureShape Enter Equal Erf Erfc Erfinv EuclideanNorm Exit Exp ExpandDims Expm1 ExtractImagePatches FFT
+    FFT2D FFT3D FakeParam FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient FakeQuantWithMinMaxVars
     FakeQuantWithMinMaxVarsGradient FakeQuantWithMinMaxVarsPerChannel FakeQuantWithMinMaxVarsPerChannelGradient
     Fill Floor FloorDiv FloorMod FusedBatchNorm FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3
     FusedBatchNormV2 FusedBatchNormV3 GRUBlockCell GRUBlockCellGrad Gather GatherNd GatherV2 Greater

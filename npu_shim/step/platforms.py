@@ -26,6 +26,11 @@ def traced_for(platform: str) -> Iterator[None]:
         _platform.reset(token)
 
 
+def has_own_memory(platform: str) -> bool:
+    """Whether what is fed crosses a bus to a device's own memory."""
+    return platform != "cpu"
+
+
 def summed_in(dtype: Any) -> Any:
     """The dtype in which values of a dtype are summed."""
     return np.dtype(np.float32) if dtype in (np.float16, jax.numpy.bfloat16) else dtype

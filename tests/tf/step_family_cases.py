@@ -338,6 +338,12 @@ def _dilated(draw, *more):
         yield [x, kernel, *(_floats(draw, 2, *outs, 2) for _ in more)], {**attrs, "padding": padding}
 
 
+def _sets(draw):
+    lead = draw.one_of((1,), (2,), (2, 3))
+    x, y = (known(draw.random.randint(0, 5, (*lead, draw.random.randint(0, 5)))) for _ in range(2))
+    return [x, y], {"set_operation": draw.one_of("a-b", "b-a", "intersection", "union")}
+
+
 def _projected(draw, *fill):
     modes = ("CONSTANT", "REFLECT", "WRAP", "NEAREST")
     for mode in modes if fill else modes[:3]:
@@ -417,6 +423,7 @@ FAMILIES = {
             {},
         )
     ),
+    "DenseToDenseSetOperation": _with(_sets),
     "ListDiff": _with(lambda d: ([known(d.random.randint(0, 9, 6)), known(d.random.randint(0, 9, 4))], {})),
     "Bucketize": _with(lambda d: ([_floats(d, 9)], {"boundaries": [-1.0, 0.5, 2.0]})),
     **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"), _with(_segments)),

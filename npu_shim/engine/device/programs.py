@@ -354,13 +354,18 @@ def rows_of(places: dict[str, Any], iterations: int) -> list[dict[str, Any]]:
 
 
 def fill(rows: Sequence[dict[str, Any]], steps: Sequence[Mapping[str, Any]]) -> None:
-    """Copies each step's feeds to their places. Raises ValueError or TypeError for one of another shape or dtype."""
+    """Copies each step's feeds to their places, where those of float32 may be rounded to 16 bits.
+
+    Raises:
+        ValueError: one has another shape. TypeError: another dtype.
+    """
     for row, feeds in zip(rows, steps):
         for name, place in row.items():
             value = np.asarray(feeds[name])
             if value.shape != place.shape:
                 raise ValueError("feed '%s' has shape %s, expected %s" % (name, value.shape, place.shape))
-            np.copyto(place, value, casting="equiv")
+            narrows = value.dtype == np.float32 and place.dtype.name in arrays.NARROW
+            arrays.copy(value, place, "same_kind" if narrows else "equiv")
 
 
 class PassedBound(Exception):

@@ -109,6 +109,22 @@ def list_difference(attrs: Attrs, x: Any, y: Any) -> Any:
     return x[at], at.astype(attrs["out_idx"])
 
 
+SETS = {"a-b": np.setdiff1d, "intersection": np.intersect1d, "union": np.union1d}
+
+
+def set_operation(attrs: Attrs, x: Any, y: Any) -> Any:
+    """DenseToDenseSetOperation: (where, what, shape) of the sets of each last dimension, in order."""
+    x, y, kind = np.asarray(x), np.asarray(y), attrs["set_operation"]
+    if kind == "b-a":
+        x, y, kind = y, x, "a-b"
+    groups = x.shape[:-1]
+    sets = {at: SETS[kind](x[at], y[at]) for at in np.ndindex(groups)}
+    places = [(*at, number) for at, numbers in sets.items() for number in range(len(numbers))]
+    shape = [*groups, max(map(len, sets.values()), default=0)]
+    values = np.concatenate([x.reshape(-1)[:0], *sets.values()]).astype(x.dtype)
+    return np.array(places, np.int64).reshape(len(places), len(shape)), values, np.array(shape, np.int64)
+
+
 def reshape(attrs: Attrs, indices: Any, shape: Any, new: Any) -> Any:
     """SparseReshape: (where each element stands in the new shape, that shape, of which -1 is what is left)."""
     old, sizes = ints(shape), list(ints(new))
@@ -302,6 +318,7 @@ RULES = {
     "SparseReshape": Rule(reshape, known=(1, 2), rows=reshape),
     "SparseFillEmptyRows": Rule(fill_empty_rows, known=(2,), rows=fill_empty_rows),
     "SparseFillEmptyRowsGrad": Rule(fill_empty_rows_gradient, rows=fill_empty_rows_gradient),
+    "DenseToDenseSetOperation": Rule(set_operation, known=(ALL,)),
     "ListDiff": Rule(list_difference, known=(ALL,)),
     "Bucketize": Rule(bucketize),
     **{"SparseSegment" + kind: Rule(_segments(kind), rows=_segments_of_rows(kind)) for kind in WAYS},

@@ -1,0 +1,75 @@
+"""Feeds that only casts to 16 bits read: they reach a device with memory of its own in 16 bits, rounded alike."""
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+from npu_shim.pjrt import arrays
+
+jax = pytest.importorskip("jax", reason="JAX is not installed beside TensorFlow")
+
+from npu_shim.engine.device import programs  # noqa: E402
+from npu_shim.step import platforms  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("patched")
+DRAW = np.random.RandomState(5)
+IMAGES = DRAW.randn(4, 6, 6, 3).astype("f") * np.float32([1, 1e-7, 1e4])
+WEIGHTS, LABELS = DRAW.rand(4).astype("f"), np.int32([0, 2, 1, 2])
+
+
+def trained(mode):
+    """(losses, variables at last) of four steps, one of them with another batch."""
+    with tf.Graph().as_default():
+        image = tf.placeholder(tf.float32, [None, 6, 6, 3], "image")
+        weights, labels = tf.placeholder(tf.float32, [None], "weights"), tf.placeholder(tf.int32, [None], "labels")
+        seen = tf.placeholder(tf.float32, [None, 6, 6, 3], "seen")  # a convolution's, and a sum's in float32
+        start = tf.initializers.truncated_normal(stddev=1e-3, seed=3)
+        y = tf.layers.conv2d(image, 4, 3, kernel_initializer=start) + tf.layers.conv2d(
+            seen, 4, 3, kernel_initializer=start
+        )
+        logits = tf.layers.dense(tf.layers.flatten(y), 3, kernel_initializer=tf.initializers.glorot_normal(seed=4))
+        loss = tf.losses.sparse_softmax_cross_entropy(labels, logits, weights) + 1e-6 * tf.reduce_sum(tf.abs(seen))
+        train = tf.train.AdamOptimizer(0.01).minimize(loss)
+        options = sessions.config(precision_mode=mode, npu_shim_profile="gpu", npu_shim_engine="pjrt")
+        with tf.Session(config=options) as session:
+            session.run(tf.global_variables_initializer())
+            batches = [slice(4), slice(4), slice(3), slice(4)]
+            given = [{image: IMAGES[b], weights: WEIGHTS[b], labels: LABELS[b], seen: IMAGES[b] / 2} for b in batches]
+            losses = [session.run([loss, train], fed)[0] for fed in given]
+            return losses, session.run(tf.trainable_variables())
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtype"), [("allow_mix_precision_bf16", "bfloat16"), ("allow_mix_precision", "float16")]
+)
+def test_what_a_convolution_reads_is_fed_in_its_dtype_and_nothing_changes(monkeypatch, mode, dtype):
+    wide, taken = trained(mode), []
+    load = programs.InProcess.load
+
+    def noted(self, manifest, *rest):
+        taken.append({tensor.name: tensor.dtype for tensor in manifest.feeds})
+        return load(self, manifest, *rest)
+
+    monkeypatch.setattr(programs.InProcess, "load", noted)
+    monkeypatch.setattr(platforms, "has_own_memory", lambda platform: True)
+    narrow = trained(mode)
+    assert taken
+    for dtypes in taken:
+        assert dtypes == {"image:0": dtype, "weights:0": "float32", "labels:0": "int32", "seen:0": "float32"}
+    assert narrow[0] == wide[0]
+    for one, other in zip(narrow[1], wide[1]):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_large_array_is_copied_by_several_cores_as_by_one(monkeypatch, dtype):
+    monkeypatch.setattr(arrays.os, "cpu_count", lambda: 5)
+    value = (DRAW.randn(7, 1 << 19) * np.float32(3e4)).astype("f")
+    place, expected = (np.zeros(value.shape, arrays.dtype_of(dtype)) for _ in range(2))
+    arrays.copy(value, place, "same_kind")
+    with np.errstate(over="ignore"):
+        expected[...] = value
+    assert place.tobytes() == expected.tobytes()
+    with pytest.raises(TypeError, match="Cannot cast"):
+        arrays.copy(value, np.zeros(value.shape, np.int32))
