@@ -109,7 +109,7 @@ def list_difference(attrs: Attrs, x: Any, y: Any) -> Any:
     return x[at], at.astype(attrs["out_idx"])
 
 
-SETS = {"a-b": np.setdiff1d, "intersection": np.intersect1d, "union": np.union1d}
+SETS: dict[str, Any] = {"a-b": np.setdiff1d, "intersection": np.intersect1d, "union": np.union1d}
 
 
 def set_operation(attrs: Attrs, x: Any, y: Any) -> Any:

@@ -18,7 +18,7 @@ MASTER = "/float32_master"  # behind a variable's name, that of the master which
 _saving = tf_internals.python_module("training.saving.saveable_object")
 
 
-class Swapped(_saving.SaveableObject):
+class Swapped(_saving.SaveableObject):  # type: ignore[misc, name-defined]
     """What a tf.train.Saver saves and restores.
 
     Args:
