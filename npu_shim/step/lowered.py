@@ -48,7 +48,9 @@ class Lowered(NamedTuple):
 
     def answer(self) -> dict[str, Any]:
         """What JSON takes of it, without the artifact."""
-        return {**{name: value for name, value in self._asdict().items() if name != "artifact"}, "narrow": {**self.narrow}}
+        answer = {**self._asdict(), "narrow": dict(self.narrow)}
+        del answer["artifact"]
+        return answer
 
 
 def of(content: bytes, asked: Mapping[str, Any], cache: str) -> tuple[Lowered, str]:
