@@ -427,3 +427,12 @@ def is_mixed_precision_rewrite_on() -> bool:
     if hasattr(state, "is_mixed_precision_graph_rewrite_enabled"):
         return bool(state.is_mixed_precision_graph_rewrite_enabled())
     return bool(state.mixed_precision_graph_rewrite_is_enabled)  # TensorFlow 1.15
+
+
+def checkpoint_management() -> Any:
+    """Returns the module whose `_GetCheckpointFilename` names the file that lists a folder's checkpoints."""
+    try:
+        from tensorflow.python.checkpoint import checkpoint_management as module
+    except ImportError:  # TensorFlow 1
+        from tensorflow.python.training import checkpoint_management as module
+    return module

@@ -8,17 +8,19 @@ variables that it touches (residency.py).
 import contextlib
 import functools
 import logging
+import os
 import threading
 from dataclasses import replace
 from types import MappingProxyType
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.distributed.hosts import job as job_of_hosts
 from npu_shim.distributed.job import cluster
 from npu_shim.engine.device import programs
 from npu_shim.engine.device.worker import memory, remote, starting
 from npu_shim.engine.meetings import Together
-from npu_shim.engine.runtime import loops, requests, together
+from npu_shim.engine.runtime import hosts, loops, requests, together
 from npu_shim.engine.runtime.access import UNKNOWN
 from npu_shim.engine.runtime.draws import Draws
 from npu_shim.engine.runtime.loading import Programs
@@ -65,6 +67,7 @@ class Engine:
         residency: where the variables' newest values are.
         device: the device that runs the programs, None before the first step.
         shares: whether that shall run programs together with those of other ranks.
+        hosts: the `hosts.job.Hosts` that run its steps together, None for this machine alone.
         off: why no more runs are taken, "" while they are.
     """
 
@@ -73,10 +76,12 @@ class Engine:
         self.device = None
         self.off = ""  # why no more runs are taken
         self.shares = together.is_wanted(session, devices.of(self.options.values))
+        self.hosts = job_of_hosts.of(os.environ)
         self._together = Together(self)
         self._in_parts = threading.Lock()  # held for a step of several programs, which leave tensors on the device
         self._values = SessionValues(session)
         self.residency = Residency(self._values)
+        self.residency.adopts = self.hosts is not None and self.hosts.index > 0
         self._draws = Draws(session, self.residency.lock)
         values = self.options.values
         self.programs = Programs(session, program_cache.folder(values.get(program_cache.KEY)), recent.bound_of(values))
@@ -189,7 +194,8 @@ class Engine:
             return True
         try:
             shared = together.worker(self.options.values) if self.shares else None
-            self.device = shared or open_device(self.options.values)
+            several = None if self.hosts is None else hosts.worker(self.options.values, self.hosts)
+            self.device = shared or several or open_device(self.options.values)
             self.residency.device = self.programs.device = self._draws.device = self.device
         except (ImportError, ConfigError, starting.Gone) as reason:
             if options_of_engine.is_demanded(self.options.values):
@@ -288,16 +294,34 @@ class Engine:
 
     def run_group(self, run, group, is_last, part=0):
         """Runs a program of steps; returns dict of fetch to value, None if the session must run them."""
-        if part == 0 and not all(map(run.step.asserts_hold, group)):
-            return None  # the session stops with the assertion's error, behind what does not wait for it
-        number = self.loaded(run, group, part)
-        written = run.step.updated if part == len(run.step.parts) - 1 else ()
-        if number is None or not self.residency.wait_for_session(run.step.handles, written):
+        number, written = self._ready(run, group, part)
+        if self.hosts is not None and not self._agreed(run, group, part, number):
+            return None
+        if number is None:
             return None
         with self.residency.lock:
             if self.off or run.known.step is None:  # meanwhile
                 return None
             return self._on_device(run, number, group, is_last, part, written)
+
+    def _ready(self, run, group, part):
+        """(number of the program of these steps, None if the session must run them; the variables that it writes)."""
+        if part == 0 and not all(map(run.step.asserts_hold, group)):
+            return None, ()  # the session stops with the assertion's error, behind what does not wait for it
+        number = self.loaded(run, group, part)
+        written = run.step.updated if part == len(run.step.parts) - 1 else ()
+        if number is None or not self.residency.wait_for_session(run.step.handles, written):
+            return None, written
+        return number, written
+
+    def _agreed(self, run, group, part, number):
+        """Whether the other hosts have a program for these steps too."""
+        if self.off:
+            return False
+        step = run.known.step or run.step
+        exchanges = None if number is None else self.programs.exchanges.get(number, ())
+        feeds = [_of(given, step.parts[part].feeds) for given in group]
+        return hosts.agree(run.known.text, exchanges, feeds, self.residency.missing(step.handles))
 
     def loaded(self, run, group, part=0):
         """Returns the number of the program for these steps; None if the session must run them."""
@@ -349,6 +373,8 @@ class Engine:
     def _recover(self, error, what):
         """Gives the session the newest state that is left, and makes it run without the engine; returns an error."""
         self.off = "%s failed" % what
+        error = hosts.fault() or error
+        hosts.fail(str(error))
         with self.residency.lock:
             try:
                 behind = self.device.recover()

@@ -9,6 +9,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from npu_shim.engine import sessions
 from npu_shim.engine.device.programs import require_bounds, results_of
 from npu_shim.engine.device.worker import memory, starting
+from npu_shim.engine.runtime import hosts
 from npu_shim.export import traced
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.session import lines
@@ -109,6 +110,7 @@ class StepPrograms:
     def _open(self) -> _Opened:
         if self._opened is None:
             try:
+                hosts.refuse("compile_step")
                 device = sessions.open_device()
             except ImportError as reason:
                 raise ConfigError("there is no JAX: %s" % reason) from reason

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from npu_shim.pjrt.manifest import Tensor
 from npu_shim.rewriter.errors import ConfigError
 
 ALL = "all"
-AXIS = "batch"  # the only axis of the mesh of devices
+AXIS = "batch"  # the axis of the mesh of devices, of those of one host where a part of the state is on each
+HOSTS = "hosts"  # the axis before it, of several hosts
 # what is asked for -> roles of the variables of which each device has a part
 SHARDED: dict[str, tuple[str, ...]] = {"off": (), "optimizer": ("optimizer",), "all": ("optimizer", "parameter")}
 
@@ -34,10 +35,12 @@ class Placement:
     Attributes:
         devices: tuple of jax devices, of one platform; of None where only their number matters.
         shard_state: which variables are divided, a key of SHARDED.
+        hosts: of how many hosts they are, as many of each, one host's after the other's.
     """
 
     devices: tuple[Any, ...]
     shard_state: str = "off"
+    hosts: int = 1
 
     @property
     def platform(self) -> str:
@@ -72,11 +75,17 @@ class Placement:
 
         if not self.splits(shape):
             return self.whole
-        return sharding.NamedSharding(self._mesh, sharding.PartitionSpec(*[None] * leading, AXIS))
+        axes = (HOSTS, AXIS) if self.divides_hosts else AXIS
+        return sharding.NamedSharding(self._mesh, sharding.PartitionSpec(*[None] * leading, axes))
+
+    @property
+    def parts(self) -> int:
+        """How many parts a divided variable has: every host has all of them, on its own devices."""
+        return len(self.devices) // self.hosts
 
     def divided(self, variable: Tensor) -> int | None:
         """The dimension by which a variable is divided: its longest that is a multiple; None where none is."""
-        count, sizes = len(self.devices), variable.shape
+        count, sizes = self.parts, variable.shape
         if count == 1 or variable.role not in SHARDED[self.shard_state]:
             return None
         fitting = [number for number, size in enumerate(sizes) if size and size % count == 0]
@@ -93,32 +102,101 @@ class Placement:
 
     def bytes_of(self, variable: Tensor) -> int:
         """Bytes of a variable on each device."""
-        return variable.bytes // (1 if self.divided(variable) is None else len(self.devices))
+        return variable.bytes // (1 if self.divided(variable) is None else self.parts)
+
+    def placed(self, value: Any, where: Any) -> Any:
+        """The jax array of a value that every host has as a whole, in a sharding; each gives its devices their parts.
+
+        Args:
+            value: np.ndarray, of which the array may be a view.
+            where: what `whole`, `of_feed` or `of_state` returns.
+        """
+        import jax
+
+        return jax.make_array_from_callback(np.shape(value), where, lambda index: value[index])
+
+    def of_first(self, values: Mapping[str, Any], where: Mapping[str, Any]) -> Any:
+        """The first host's values on all hosts.
+
+        Args:
+            values: dict of name to this host's np.ndarray, of the same dtypes and shapes on all hosts.
+            where: dict of name to the sharding of the result.
+
+        Returns:
+            dict of name to jax array.
+        """
+        import jax
+
+        rows = jax.sharding.NamedSharding(self._rows, jax.sharding.PartitionSpec(HOSTS))
+        given = {
+            name: jax.make_array_from_callback((self.hosts, *value.shape), rows, lambda _, value=value: value[None])
+            for name, value in values.items()
+        }
+        return jax.jit(lambda of: {name: row[0] for name, row in of.items()}, out_shardings=dict(where))(given)
+
+    @property
+    def divides_hosts(self) -> bool:
+        """Whether the mesh has a row for each host, among whose devices alone variables are divided."""
+        return self.hosts > 1 and self.shard_state != "off"
+
+    @property
+    def _rows(self) -> Any:
+        """The mesh with a row of devices for each host."""
+        from jax import sharding
+
+        return sharding.Mesh(np.array(self.devices).reshape(self.hosts, -1), (HOSTS, AXIS))
 
     @property
     def _mesh(self) -> Any:
         from jax import sharding
 
-        return sharding.Mesh(np.array(self.devices), (AXIS,))
+        return self._rows if self.divides_hosts else sharding.Mesh(np.array(self.devices), (AXIS,))
 
 
-def of(jax: Any, count: int | str, shard_state: str = "off") -> Placement:
+def own(array: Any) -> Any:
+    """The whole value, a np.ndarray, of a jax array of which this host's devices together have all."""
+    if array.is_fully_addressable or array.is_fully_replicated:
+        return np.asarray(array)
+    value = np.empty(array.shape, array.dtype)
+    for shard in array.addressable_shards:
+        value[shard.index] = np.asarray(shard.data)
+    return value
+
+
+def of(jax: Any, count: int | str, shard_state: str = "off", hosts: Sequence[str] = ()) -> Placement:
     """Returns the first devices that JAX sees.
 
     Args:
         jax: the module.
-        count: how many, or ALL.
+        count: how many, of each host, or ALL.
         shard_state: a key of SHARDED.
+        hosts: the name of each process's host, where their devices run programs together; () for this process's alone.
 
     Raises:
-        ConfigError: there are fewer.
+        ConfigError: there are fewer, or hosts have different numbers.
     """
+    if hosts:
+        return _of_hosts(jax, count, shard_state, hosts)
     seen = jax.local_devices()  # of several processes, each has its own
     if count == ALL:
         return Placement(tuple(seen), shard_state)
     if len(seen) < int(count):
         raise ConfigError("devices is %s, and JAX sees %d (%s)" % (count, len(seen), seen[0].platform))
     return Placement(tuple(seen[: int(count)]), shard_state)
+
+
+def _of_hosts(jax: Any, count: int | str, shard_state: str, hosts: Sequence[str]) -> Placement:
+    seen: list[list[Any]] = [[] for _ in hosts]
+    for device in jax.devices():
+        seen[device.process_index].append(device)
+    numbers = [len(of_host) for of_host in seen]
+    words = ", ".join("host %s has %d (%s)" % (name, len(of), of[0].platform) for name, of in zip(hosts, seen))
+    if count == ALL and len(set(numbers)) > 1:
+        raise ConfigError("hosts need the same number of devices, and %s: ask for %d of each" % (words, min(numbers)))
+    wanted = numbers[0] if count == ALL else int(count)
+    if min(numbers) < wanted:
+        raise ConfigError("devices is %s, and %s" % (count, words))
+    return Placement(tuple(device for of in seen for device in of[:wanted]), shard_state, len(hosts))
 
 
 def of_cards(count: int, shard_state: str = "off") -> Placement:

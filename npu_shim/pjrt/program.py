@@ -158,8 +158,11 @@ class Program:
             return self._lowered_for_ranks(self.ranks, whole, donated, kept, *arguments)
         given: dict[str, Any] = {"donate_argnums": 0} if self._donate else {}
         if len(self._placement.devices) > 1:  # the new state is where the next step finds it
-            given["out_shardings"] = self._new_state(), None
+            of_hosts = self._placement.hosts > 1
+            given["out_shardings"] = self._new_state(), self._placement.whole if of_hosts else None
         lowered = self._jax.jit(whole, **given).lower(donated, kept, *arguments)
+        if self._placement.hosts > 1:
+            return lowered.compile(compiler_options=self._options_of_several())
         stored = program_cache.compiled(self._jax, lowered, self._placement.devices, self._cache)
         executable, self.is_old, self.trouble = stored
         return executable
@@ -167,11 +170,26 @@ class Program:
     def _lowered_for_ranks(self, of: ranks.Ranks, whole: Callable[..., Any], *given: Any) -> Any:
         described = self._jax.tree.map(of.described, given)
         donated: dict[str, Any] = {"donate_argnums": 0} if self._donate else {}
+        step = of.around(whole, given)
+        return self._jax.jit(step, **donated).lower(*described).compile(compiler_options=self._options_of_several())
+
+    def _options_of_several(self) -> dict[str, Any]:
+        """Compiler options of a program of several processes."""
         # each process finds its own kernels: one that compiles alone, for a batch of its own, would wait for the others
         alone = {} if self.device.platform == "cpu" else {"xla_gpu_shard_autotuning": False}
-        options = {**jax_compat.compiler_options(self.device.platform), **alone}
-        step = of.around(whole, given)
-        return self._jax.jit(step, **donated).lower(*described).compile(compiler_options=options)
+        return {**jax_compat.compiler_options(self.device.platform), **alone}
+
+    def placed(self, feeds: Mapping[str, Any], leading: int = 0) -> Mapping[str, Any]:
+        """Feeds as a compiled program takes them: of several hosts each gives its devices their parts.
+
+        Args:
+            feeds: dict of name to np.ndarray, which do not change until the steps are done.
+            leading: 1 for those of several steps, else 0.
+        """
+        if self._placement.hosts == 1:
+            return feeds
+        places = {t.name: self._placement.of_feed(t.shape, leading) for t in self.manifest.feeds}
+        return {name: self._placement.placed(value, places[name]) for name, value in feeds.items()}
 
     def _function(self) -> Callable[..., Any]:
         signature = self.manifest.arguments, self.manifest.results

@@ -41,6 +41,7 @@ class Job(NamedTuple):
         rank: this process's.
         local: its number among the ranks of its machine.
         seconds: how long to wait for the others.
+        hosts: the name of each process's host, where all devices of all of them run one program; () for ranks.
     """
 
     address: str
@@ -48,6 +49,7 @@ class Job(NamedTuple):
     rank: int
     local: int
     seconds: int
+    hosts: Sequence[str] = ()
 
 
 def join(jax: Any, job: Job) -> None:
@@ -58,8 +60,8 @@ def join(jax: Any, job: Job) -> None:
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
-        job.address, job.size, job.rank, own_card(job.local), initialization_timeout=job.seconds,
-        heartbeat_timeout_seconds=NEVER,
+        job.address, job.size, job.rank, None if job.hosts else own_card(job.local),
+        initialization_timeout=job.seconds, heartbeat_timeout_seconds=NEVER,
     )  # fmt: skip
 
 

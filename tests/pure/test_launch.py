@@ -21,10 +21,10 @@ import json, os, sys
 from npu_shim.distributed.launcher import workers
 workers.CODE = workers.CODE.replace("sys.exit(cli.main(sys.argv[3:]))", "exec(sys.argv[3])")
 grace, codes = json.loads(sys.argv[1])
-made = [workers.Worker(rank, "host:%d" % rank, [code], os.environ) for rank, code in enumerate(codes)]
+made = [workers.Worker("rank %d" % rank, "host:%d" % rank, [code], os.environ) for rank, code in enumerate(codes)]
 failure = workers.run(made, grace)
 if failure is not None:
-    print("FAILED", failure.worker.rank, failure.how(), json.dumps(failure.lines))
+    print("FAILED", failure.worker.name[len("rank "):], failure.how(), json.dumps(failure.lines))
 """
 FOREVER = "import time\nprint('ready', flush=True)\ntime.sleep(600)"
 DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FOREVER
@@ -240,7 +240,7 @@ def test_one_host(launched):
 
 def test_this_hosts_share(launched):
     started, _ = launched("-n", "4", "--hosts", "a,b", "--host-index", "1", "--grace", "0.5", "-m", "mod")
-    assert [process.rank for process in started] == [2, 3]
+    assert [process.name for process in started] == ["rank 2", "rank 3"]
     assert [process.environment["DEVICE_ID"] for process in started] == ["0", "1"]
     assert started[0].environment["NPU_SHIM_HOSTS"] == "a:41000,a:41001,b:41002,b:41003"
     assert started[0].arguments == ["run", "-m", "mod"]
@@ -252,7 +252,7 @@ def test_a_rank_table_says_how_many(launched, monkeypatch, tmp_path):
     (tmp_path / "table.json").write_text(json.dumps({"server_list": servers}))
     monkeypatch.setenv("RANK_TABLE_FILE", "table.json")
     started, _ = launched("--host-index", "1", "script.py")
-    assert [(process.rank, process.place) for process in started] == [(1, "b:41001")]
+    assert [(process.name, process.place) for process in started] == [("rank 1", "b:41001")]
 
 
 def test_one_worker_for_each_gpu(launched, monkeypatch):

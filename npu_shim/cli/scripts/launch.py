@@ -1,4 +1,7 @@
-"""npu-shim launch -n N [--hosts H1,H2 --host-index I] [--port P] [--grace S] [options of run] SCRIPT ARGS..."""
+"""npu-shim launch -n N [--hosts H1,H2 --host-index I] [--port P] [--grace S] [options of run] SCRIPT ARGS...
+
+Without -n, and with --hosts and --devices, the hosts run a script that knows of no ranks as one.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import argparse
 import errno
 import os
 import sys
+import tempfile
 from typing import Mapping, Sequence
 
 from npu_shim.cli import pages
 from npu_shim.cli.scripts import arguments
 from npu_shim.cli.scripts import run as running
 from npu_shim.cli.scripts.arguments import Option
+from npu_shim.distributed.hosts import job as of_hosts
 from npu_shim.distributed.job import description, rank_table
 from npu_shim.distributed.launcher import layout, workers
 from npu_shim.options import engine
@@ -57,12 +62,15 @@ def main(argv: Sequence[str]) -> int:
     options = dict(given)
     _check_script(argv[0])
     _check_passed_on(given)
+    if HOSTS in options and COUNT not in options and running.DEVICES in options:
+        return _as_one(given, argv)
     places, index = _places(options)
     gpus = _gpus(places, index)
     ports = _ports(places, index, options.get(PORT))
     started = [
         workers.Worker(
-            place.rank, "%s:%d" % (place.host, ports[place.rank]), ["run", *_passed_on(given, place), *argv],
+            "rank %d" % place.rank, "%s:%d" % (place.host, ports[place.rank]),
+            ["run", *_passed_on(given, place.rank == 0), *argv],
             layout.environment_of(place, places, ports, gpus, os.environ),
         )
         for place in _here(places, index)
@@ -73,12 +81,35 @@ def main(argv: Sequence[str]) -> int:
     return _tell(failure)
 
 
+def _as_one(given: Sequence[tuple[str, str]], argv: Sequence[str]) -> int:
+    """Runs the script on this host as one of several that run each of its steps together; returns as `main`."""
+    options = dict(given)
+    names, index = _hosts(options), options.get(INDEX)
+    if len(names) < 2 or len(set(names)) != len(names):
+        raise ConfigError("%s is '%s', expected two hosts or more, each once" % (HOSTS, options[HOSTS]))
+    if options.get(running.ENGINE) == "session":
+        raise ConfigError("%s without %s needs the engine, and %s is session" % (HOSTS, COUNT, running.ENGINE))
+    number = _index(names, index)
+    port = description.first_port(os.environ) if PORT not in options else int(_number(options[PORT], PORT))
+    if port not in PORTS:
+        raise ConfigError("%s is %d, expected the number of a port" % (PORT, port))
+    engine_too = [] if running.ENGINE in options else ["%s=pjrt" % running.ENGINE]
+    with tempfile.TemporaryDirectory(prefix="npu_shim_host_") as folder:
+        hosts = of_hosts.Hosts(names, number, port, folder if number else "")
+        environment = {**layout.alone(os.environ), of_hosts.VARIABLE: hosts.text()}
+        passed = [*engine_too, *_passed_on(given, number == 0)]
+        place = "%s:%d" % (names[0], port)
+        worker = workers.Worker("host %s" % hosts.name, place, ["run", *passed, *argv], environment)
+        failure = workers.run([worker], _number(options.get(GRACE, str(SECONDS)), GRACE))
+    return 0 if failure is None else _tell(failure)
+
+
 def _tell(failure: workers.Failure) -> int:
     """Says which worker failed first; returns the exit status."""
-    rank = failure.worker.rank
-    print("npu-shim: rank %d (%s) failed first: %s" % (rank, failure.worker.place, failure.how()), file=sys.stderr)
+    name = failure.worker.name
+    print("npu-shim: %s (%s) failed first: %s" % (name, failure.worker.place, failure.how()), file=sys.stderr)
     for line in failure.lines:
-        print("npu-shim:   [rank %d] %s" % (rank, line), file=sys.stderr)
+        print("npu-shim:   [%s] %s" % (name, line), file=sys.stderr)
     return failure.status if failure.status > 0 else 128 - failure.status
 
 
@@ -96,20 +127,31 @@ def _check_script(script: str) -> None:
 
 def _places(options: Mapping[str, str]) -> tuple[list[layout.Place], int]:
     """Returns the Place of each rank, and the number of this host."""
-    hosts = options[HOSTS].split(",") if HOSTS in options else []
-    if not all(hosts):
-        raise ConfigError("%s is '%s', expected %s" % (HOSTS, options[HOSTS], OPTIONS[HOSTS].expected))
+    hosts = _hosts(options)
     if COUNT in options:
         places = layout.places(_count(options[COUNT]), hosts or [description.ONE_HOST])
     else:
         places = _places_without_count(hosts)
     known = list(dict.fromkeys(place.host for place in places))
-    if INDEX not in options and len(known) > 1:
+    return places, _index(known, options.get(INDEX))
+
+
+def _hosts(options: Mapping[str, str]) -> list[str]:
+    """The names of the hosts, none where they are not given."""
+    hosts = options[HOSTS].split(",") if HOSTS in options else []
+    if not all(hosts):
+        raise ConfigError("%s is '%s', expected %s" % (HOSTS, options[HOSTS], OPTIONS[HOSTS].expected))
+    return hosts
+
+
+def _index(known: Sequence[str], given: str | None) -> int:
+    """This host's number among all."""
+    if given is None and len(known) > 1:
         raise ConfigError("%d hosts (%s) need %s, %s" % (len(known), ",".join(known), INDEX, OPTIONS[INDEX].expected))
-    index = options.get(INDEX, "0")
+    index = given or "0"
     if not index.isdigit() or int(index) >= len(known):
         raise ConfigError("%s is '%s', expected a number from 0 to %d" % (INDEX, index, len(known) - 1))
-    return places, int(index)
+    return int(index)
 
 
 def _places_without_count(hosts: Sequence[str]) -> list[layout.Place]:
@@ -119,7 +161,8 @@ def _places_without_count(hosts: Sequence[str]) -> list[layout.Place]:
         return layout.of_hosts(table.hosts)
     gpus = len(layout.visible_gpus(os.environ))
     if not gpus or len(hosts) > 1:
-        raise ConfigError("npu-shim launch needs %s N, %s" % (COUNT, OPTIONS[COUNT].expected))
+        as_one = "; or, with %s, %s N, for a script that knows of no ranks" % (HOSTS, running.DEVICES)
+        raise ConfigError("npu-shim launch needs %s N, %s%s" % (COUNT, OPTIONS[COUNT].expected, as_one))
     return layout.places(gpus, hosts or [description.ONE_HOST])
 
 
@@ -163,9 +206,8 @@ def _check_passed_on(given: Sequence[tuple[str, str]]) -> None:
     forced.checked_scale(dict(given).get(running.SCALE), running.SCALE)
 
 
-def _passed_on(given: Sequence[tuple[str, str]], place: layout.Place) -> list[str]:
-    """The options of `npu-shim run` for one worker."""
-    all_of_it = place.rank == 0
+def _passed_on(given: Sequence[tuple[str, str]], all_of_it: bool) -> list[str]:
+    """The options of `npu-shim run` for one worker: for the first, all of them."""
     passed = [pair for pair in given if pair[0] in running.OPTIONS and (all_of_it or pair[0] not in OF_THE_FIRST)]
     return ["%s=%s" % pair if running.OPTIONS[pair[0]].expected else pair[0] for pair in passed]
 

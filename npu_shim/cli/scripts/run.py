@@ -216,7 +216,8 @@ def _run(argv: list[str], begin: Callable[[], None]) -> int:
 def _begin(every: bool, scale: str | float | None, asked: Sequence[tuple[str, str, str]]) -> None:
     """Begins a process of a run; those that a script spawns too."""
     from npu_shim.bridge import horovod
-    from npu_shim.checkpoint import restoring
+    from npu_shim.checkpoint import elsewhere, restoring
+    from npu_shim.distributed.hosts import job
     from npu_shim.session.interception import eager, enabling
     from npu_shim.session.trial import protocol, recording
 
@@ -225,6 +226,9 @@ def _begin(every: bool, scale: str | float | None, asked: Sequence[tuple[str, st
     horovod.install()
     enabling.begin_run(every or protocol.is_asked(), scale)
     eager.refuse_training(asked)
+    hosts = job.of(os.environ)
+    if hosts is not None and hosts.files:
+        elsewhere.install(hosts.files)
     if os.environ.get(restoring.VARIABLE) == "1":
         restoring.install(functools.partial(ledger.note, ledger.CASTING))
     if protocol.is_asked():

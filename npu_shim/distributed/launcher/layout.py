@@ -77,6 +77,13 @@ def visible_gpus(environment: Mapping[str, str]) -> list[str]:
     return []
 
 
+def alone(base: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment without ranks, of a worker whose output is a pipe."""
+    environment = {name: value for name, value in base.items() if name not in (*SIZE, *RANK)}
+    environment.setdefault("PYTHONUNBUFFERED", "1")  # lines come when they are written
+    return environment
+
+
 def environment_of(
     place: Place, all_places: Sequence[Place], ports: Sequence[int], gpus: Sequence[str], base: Mapping[str, str]
 ) -> dict[str, str]:
@@ -89,7 +96,7 @@ def environment_of(
         gpus: names of this machine's GPUs, one for each worker here; empty for CPUs.
         base: the environment that it is added to.
     """
-    environment = {name: value for name, value in base.items() if name not in (*SIZE, *RANK)}
+    environment = alone(base)
     addresses = ["%s:%d" % (place.host, port) for place, port in zip(all_places, ports)]
     environment.update(
         {
@@ -101,7 +108,6 @@ def environment_of(
             HOSTS: ",".join(addresses),
         }
     )
-    environment.setdefault("PYTHONUNBUFFERED", "1")  # its output is a pipe: lines come when they are written
     if gpus:
         environment[VISIBLE] = gpus[place.local]
     return environment

@@ -37,9 +37,9 @@ DRAINED = 1.0  # seconds that the output of an ended worker is read, if a proces
 
 
 class Worker(NamedTuple):
-    """A worker to start: its rank, its place as messages say it, npu-shim's arguments, its environment."""
+    """A worker to start: its name, its place as messages say it, npu-shim's arguments, its environment."""
 
-    rank: int
+    name: str
     place: str
     arguments: Sequence[str]
     environment: Mapping[str, str]
@@ -91,7 +91,7 @@ class _Running:
 
     def writer(self, out: Any) -> Callable[[bytes], None]:
         """Returns the function that writes a line of it to a stream."""
-        prefix = b"[rank %d] " % self.worker.rank
+        prefix = b"[%s] " % self.worker.name.encode()
 
         def write(line: bytes) -> None:
             self.kept.append(line)

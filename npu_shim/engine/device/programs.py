@@ -80,6 +80,7 @@ class InProcess:
     Args:
         devices: how many, or "all".
         shard_state: which variables each of them has a part of, a key of `placement.SHARDED`.
+        hosts: the name of each process's host, where their devices run programs together; () for this process's alone.
 
     Attributes:
         platform: "cpu", "gpu", ...
@@ -91,15 +92,17 @@ class InProcess:
         ConfigError: its release cannot be used, its products are wrong, or it sees fewer devices.
     """
 
-    def __init__(self, devices: int | str = 1, shard_state: str = "off") -> None:
+    def __init__(self, devices: int | str = 1, shard_state: str = "off", hosts: Sequence[str] = ()) -> None:
         self.job: Any = None
         self._jax = jax_compat.require()
         placement.provide(self._jax, devices)
-        self._placement = placement.of(self._jax, devices, shard_state)
-        products.require(self._jax, self._placement.devices[0])
+        self._placement = placement.of(self._jax, devices, shard_state, hosts)
+        products.require(self._jax, self._jax.local_devices()[0] if hosts else self._placement.devices[0])
         self.platform = self._placement.platform
         count = len(self._placement.devices)
         self.where = self.platform if count == 1 else "%d devices (%s)" % (count, self.platform)
+        if hosts:
+            self.where = "%d devices (%s) of %d hosts" % (count, self.platform, len(hosts))
         self._values: dict[str, Any] = {}
         self._spread: dict[str, Any] = {}  # name of a value that is a part of all ranks' array -> its own shape
         self._roles: dict[str, str] = {}  # of variables, as the first program has them: all must find them in one place
@@ -129,7 +132,8 @@ class InProcess:
         replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
         kept = tuple(t.name for t in manifest.kept)
         call, places = _steps_of(program), self._places(manifest.taken)
-        exchanges = (*done.assumed, *ranks.met(program.compile().as_text())) if manifest.ranks else ()
+        meets = manifest.ranks or self._placement.hosts > 1
+        exchanges = (*done.assumed, *ranks.met(program.compile().as_text())) if meets else ()
         passed = tuple(t.name for t in manifest.results if t.kind == "passed")
         number, rows = next(self._numbers), rows_of(places, manifest.iterations)
         self._programs[number] = Loaded(call, places, rows, replaced, kept, passed, program.ranks)
@@ -180,11 +184,15 @@ class InProcess:
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Copies values of variables: dict of name to array_like, which may be changed once this returns."""
+        whole = {name: np.asarray(value) for name, value in values.items()}
+        places = {name: self._sharding(name, value) for name, value in whole.items()}
         with self._jax.enable_x64(True):
-            placed = {
-                name: self._jax.device_put(value, self._sharding(name, value), may_alias=False)
-                for name, value in ((name, np.asarray(value)) for name, value in values.items())
-            }
+            if self._placement.hosts > 1:  # all hosts put the same variables, and get the first one's values
+                placed = self._placement.of_first(whole, places)
+            else:
+                placed = {
+                    name: self._jax.device_put(value, places[name], may_alias=False) for name, value in whole.items()
+                }
             self._jax.block_until_ready(placed)
         self._values.update(placed)
         for name in placed:
@@ -267,13 +275,13 @@ class InProcess:
     def get(self, names: Iterable[str]) -> dict[str, Any]:
         """Returns the values of variables: dict of name to np.ndarray; errors as `settle`."""
         self.settle()
-        return {name: np.array(value) for name, value in self._held(list(names), None).items()}
+        return {name: np.array(placement.own(value)) for name, value in self._held(list(names), None).items()}
 
     def copy_to(self, places: Mapping[str, Any]) -> None:
         """Copies values of variables into arrays: dict of name to np.ndarray; errors as `settle`."""
         self.settle()
         for name, place in places.items():
-            np.copyto(place, np.asarray(self._held([name], None)[name]))
+            np.copyto(place, placement.own(self._held([name], None)[name]))
 
     def recover(self) -> int:
         """After a failure: returns how many completed steps the values lack that `get` returns from then on."""
@@ -295,17 +303,18 @@ def _steps_of(program: Program) -> Callable[..., Any]:
         return _step_of_ranks(program, program.ranks)
     if program.manifest.iterations == 1:
         one = program.compile()
-        return lambda replaced, kept, places, count: one(replaced, kept, places)
+        return lambda replaced, kept, places, count: one(replaced, kept, program.placed(places))
     if not program.has_slow_loops:
         loop = program.compile_loop()
-        return lambda replaced, kept, places, count: loop(replaced, kept, places, np.int32(count))
+        return lambda replaced, kept, places, count: loop(replaced, kept, program.placed(places, 1), np.int32(count))
     one = program.compile()
 
     def call(state: Any, kept: Any, places: Any, count: int) -> Any:
         fetched: dict[str, Any] = {}
         for number in range(count):
             before = fetched
-            state, fetched = one(state, kept, {name: place[number] for name, place in places.items()})
+            feeds = {name: place[number] for name, place in places.items()}
+            state, fetched = one(state, kept, program.placed(feeds))
             fetched = held_by_all(before, fetched)
         return state, fetched
 

@@ -30,6 +30,7 @@ class Residency:
         device: `programs.InProcess`, `worker.remote.Worker`, or an object with its `put` and `get`; None before the
             first step.
         lock: held while values are copied and while a program runs; never while the session runs what the script asks.
+        adopts: whether the device may have other values than it was given: those of the first of several hosts.
         moved: counts of copied values, {"to the device": n, "to the session": n}.
     """
 
@@ -41,6 +42,7 @@ class Residency:
         self._there: set[str] = set()  # names of the variables whose value on the device is up to date, or on its way
         self._in_flight: list[Access] = []  # of the session's runs
         self._newer: set[str] = set()  # of those in _there: the names of those whose value in the session is older
+        self.adopts = False
         self.moved = {"to the device": 0, "to the session": 0}
 
     @contextlib.contextmanager
@@ -103,8 +105,13 @@ class Residency:
                 self._there.difference_update(pending)
             raise
         self.moved["to the device"] += len(pending)
-        self._newer.update(written)
+        self._newer.update(written, pending if self.adopts else ())
         return True
+
+    def missing(self, touched: Collection[str]) -> list[str]:
+        """Names of the variables that `to_device` would copy."""
+        with self._changed:
+            return sorted(set(touched) - self._there)
 
     def roll_back(self) -> None:
         """Records that the device has older values than it had, which are the newest nevertheless."""

@@ -175,7 +175,7 @@ ENVIRONMENT_WITHOUT_DOOR = {
     "NPU_SHIM_VERIFY": "checks every graph", "NPU_SHIM_OPS_INFO_DIR": "a table, which every graph is planned by",
     "NPU_SHIM_JAX": "names an interpreter for what may need one, in a profile of the shell",
     "NPU_SHIM_STEP": "a line tells that it has no effect", "NPU_SHIM_RANKS": "for jobs of several ranks",
-    "NPU_SHIM_HOSTS": _JOB, "NPU_SHIM_PORT": _JOB,
+    "NPU_SHIM_ONE_JOB": _OURS, "NPU_SHIM_HOSTS": _JOB, "NPU_SHIM_PORT": _JOB,
     "NPU_SHIM_BUCKET_MB": "a size, for jobs of several ranks", "NPU_SHIM_GRADIENT_DTYPE": "for jobs of several ranks",
     "NPU_SHIM_GRADIENT_SUMS": "for jobs of several ranks", "NPU_SHIM_GPU_COLLECTIVES": "for jobs of several ranks",
 }  # fmt: skip

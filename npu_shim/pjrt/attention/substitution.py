@@ -24,7 +24,8 @@ def for_devices(
     artifact: bytes, table: Mapping[str, str], highest: bool, placement: Placement
 ) -> tuple[bytes, dict[str, str]]:
     """Substitutes where the program runs on GPUs that run the kernels; see `substituted`."""
-    why = unfit(placement.devices[0])
+    rows = "with a part of the state on each, kernels are for the cards of one host"
+    why = rows if placement.divides_hosts else unfit(placement.devices[0])
     if why:
         return artifact, dict.fromkeys(table, why)
     return substituted(artifact, table, highest, "cuda", len(placement.devices))

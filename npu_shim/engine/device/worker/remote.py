@@ -23,7 +23,7 @@ from npu_shim.engine.device.worker import starting
 from npu_shim.engine.device.worker.channel import Channel, Closed
 from npu_shim.engine.device.worker.double_buffer import DoubleBuffer
 from npu_shim.engine.device.worker.memory import Block, Tensor
-from npu_shim.engine.device.worker.serving import NO_BLOCK, exchange_size, exchanged, require, updated
+from npu_shim.engine.device.worker.serving import NO_BLOCK, exchange_size, exchanged, require, turned, updated
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest
 from npu_shim.pjrt.ranks import Job
@@ -63,7 +63,11 @@ class Worker:
         self._exchange: tuple[int, Any] = (NO_BLOCK, None)  # the block for feeds and fetches of programs to come
         self._blocks = itertools.count()
         self._then: Callable[[Any], Any] | None = None  # what to do with the answer that is awaited
-        opening = {"exact": exact, "devices": devices, "shard_state": shard_state}
+        hosts = [] if job is None else list(job.hosts)
+        self._adopts = bool(hosts) and job is not None and job.rank > 0  # the first host's values
+        opening = {
+            "exact": exact, "devices": devices, "shard_state": shard_state, "hosts": hosts, "adopts": self._adopts
+        }  # fmt: skip
         try:
             opened = self._connect(interpreter, opening, job)
         except starting.Gone:  # another session's, which has just ended
@@ -132,7 +136,7 @@ class Worker:
             def done(_: Any) -> None:
                 kept.swap(arrays)
                 self._kept = kept
-                self._changed.difference_update(arrays)
+                turned(self._changed, arrays, self._adopts)
                 self._behind = self._behind if self._changed else 0
 
             self._ask(done, {"do": "put", "names": list(arrays), "new": new}, b"", blocks)

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class _Served:
         return ways[message["do"]](message, data, blocks)
 
     def _open(self) -> Any:
-        self._device = InProcess(self._opening["devices"], self._opening["shard_state"])
+        self._device = InProcess(*(self._opening[name] for name in ("devices", "shard_state", "hosts")))
         if self._exact is None:
             self._exact = self._device.platform == "cpu"
         return {"platform": self._device.platform, "where": self._device.where}
@@ -142,7 +142,7 @@ class _Served:
         self._device.put({name: kept.next(name) for name in names})
         kept.swap(names)
         self._kept = kept
-        self._changed.difference_update(names)
+        turned(self._changed, names, self._opening["adopts"])
         return {}
 
     def _run(self, message: Any, *_: Any) -> Any:
@@ -183,6 +183,20 @@ def require(what: str, said: int, own: int) -> None:
         raise RuntimeError(
             "the engine and its worker disagree: %s %d is spoken of, and %d is there" % (what, said, own)
         )
+
+
+def turned(changed: set[str], put: Iterable[str], adopts: bool) -> None:
+    """Notes which variables the device has newer values of, after some were put there.
+
+    Args:
+        changed: their names, which are updated.
+        put: names of those that were put.
+        adopts: whether the device has other values of these now, those of the first of several hosts.
+    """
+    if adopts:
+        changed.update(put)
+    else:
+        changed.difference_update(put)
 
 
 def tensors_of(rows: Any) -> list[Tensor]:

@@ -1,0 +1,188 @@
+"""Several hosts that run one script as one: the numbers of one device, files of the first alone, faults with a name.
+
+Two processes of this machine stand for two hosts, `localhost` and `127.0.0.1`, with two CPU devices each. The script
+runs once more in the test's own process, in TensorFlow's session: that says what is right.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from npu_shim.distributed.launcher import layout
+from npu_shim.options import engine as options
+
+PYTHON = os.environ.get(options.JAX) or (sys.executable if options.has_jax() else None)
+pytestmark = pytest.mark.skipif(PYTHON is None, reason="no interpreter with JAX: NPU_SHIM_JAX names none")
+NAMES = ("localhost", "127.0.0.1")
+LONG = 240  # seconds, which no pair takes
+
+# a network with dropout, whose last batch of an epoch, 6 rows, does not divide by 4 devices
+TRAINS = """
+import json, os, sys
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+def train(folder):
+    tf.set_random_seed(3)
+    random = np.random.RandomState(0)
+    images, labels = random.rand(22, 4, 4, 1).astype("f"), random.randint(0, 3, 22)
+    data = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(22, seed=1).batch(8).repeat(2)
+    x, y = tf.data.make_one_shot_iterator(data).get_next()
+    net = tf.nn.dropout(tf.layers.dense(tf.layers.flatten(x), 16, activation=tf.nn.relu), rate=0.3)
+    logits = tf.layers.dense(net, 4)
+    loss = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits_v2(labels=tf.one_hot(y, 4), logits=logits))
+    tf.summary.scalar("loss", loss)
+    step = tf.train.get_or_create_global_step()
+    train = tf.train.AdamOptimizer(0.01).minimize(loss, step)
+    saving = dict(checkpoint_dir=folder, save_checkpoint_steps=4, save_summaries_steps=2)
+    losses = []
+    with tf.train.MonitoredTrainingSession(log_step_count_steps=None, **saving) as session:
+        while not session.should_stop():
+            losses.append(float(session.run([loss, train])[0]))
+    last = tf.train.latest_checkpoint(folder)
+    reader = tf.train.load_checkpoint(last)
+    return losses, {name: reader.get_tensor(name).tolist() for name in sorted(reader.get_variable_to_shape_map())}, last
+"""
+# what differs between hosts: values without a seed are the first host's; feeds that differ are errors
+DIFFERS = """
+seen = dict(trained=train(sys.argv[1]))
+index = json.loads(os.environ["NPU_SHIM_ONE_JOB"])["index"]
+with tf.Graph().as_default(), tf.Session() as session:
+    x = tf.placeholder(tf.float32, [None, 3], "x")
+    frozen, w = tf.Variable(tf.random_normal([3]), trainable=False), tf.Variable(tf.random_normal([3, 2]))
+    loss = tf.reduce_mean(tf.square(tf.matmul(tf.nn.dropout(x, rate=0.5) * frozen, w) - 1.0))
+    step = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    session.run(tf.global_variables_initializer())
+    seen["unseeded"] = [float(session.run([loss, step], {x: np.ones([8, 3])})[0]) for _ in range(3)]
+    seen["unseeded"].append([value.tolist() for value in session.run([frozen, w])])
+    seen["errors"] = []
+    for fed in (np.full([8, 3], index), np.ones([8 + 4 * index, 3])):
+        try:
+            session.run(step, {x: fed})
+        except tf.errors.InvalidArgumentError as error:
+            seen["errors"].append(error.message)
+    seen["then"] = float(session.run([loss, step], {x: np.ones([8, 3])})[0])
+print("SEEN " + json.dumps(seen), flush=True)
+"""
+FAULTY = """
+import json, os, sys, time
+import numpy as np
+import tensorflow.compat.v1 as tf
+x = tf.placeholder(tf.float32, [None, 3], "x")
+w = tf.get_variable("w", [3, 2])
+train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(tf.matmul(x, w))))
+second = json.loads(os.environ["NPU_SHIM_ONE_JOB"])["index"] == 1
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    for number in range(60):
+        session.run(train, {x: np.ones([8, 3])})
+        if second and number == 5:
+            if sys.argv[1] == "raises":
+                raise ValueError("a fault of the script")
+            if sys.argv[1] == "ends":
+                sys.exit(0)
+            if sys.argv[1] == "worker":
+                from npu_shim.engine.device.worker import starting
+                next(iter(starting._started.values())).kill()
+            if sys.argv[1] == "sleeps":
+                time.sleep(20)
+"""
+
+
+def launched(tmp_path, script, *words, more=("--devices", "2"), second=(), **environment):
+    """(exit status, output) of both hosts."""
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    base = {name: value for name, value in os.environ.items() if not name.startswith(("NPU_SHIM_", "TF_CONFIG"))}
+    env = {**base, options.JAX: PYTHON, "CUDA_VISIBLE_DEVICES": "-1", **environment}
+    port, root = str(layout.free_ports(1)[0]), pathlib.Path(__file__).resolve().parents[2]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "npu_shim", "launch", "--hosts", ",".join(NAMES), "--host-index", str(index),
+             "--port", port, *more, *(second if index else ()), str(path), *words],
+            env=env, cwd=str(root), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+        )
+        for index in range(2)
+    ]  # fmt: skip
+    try:
+        outputs = [process.communicate(timeout=LONG)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    return [(process.returncode, text) for process, text in zip(started, outputs)]
+
+
+def expected(folder):
+    """What the script trains in TensorFlow's session."""
+    with tf.Graph().as_default():
+        scope = {}
+        exec(TRAINS, scope)
+        return scope["train"](str(folder))
+
+
+@pytest.mark.parametrize("share", ["off", pytest.param("all", marks=pytest.mark.nightly)])
+def test_two_hosts_train_as_one_device(tmp_path, share):
+    more = ["--devices", "2", "--set", "npu_shim_shard_state=" + share]
+    both = launched(tmp_path, TRAINS + DIFFERS, str(tmp_path / "out"), more=more)
+    assert [status for status, _ in both] == [0, 0], both
+    seen = [json.loads(text.partition("SEEN ")[2].partition("\n")[0]) for _, text in both]
+    losses, variables, last = expected(tmp_path / "own")
+    for name, host, (_, text) in zip(NAMES, seen, both):
+        np.testing.assert_allclose(host["trained"][0], losses, rtol=1e-6)
+        assert sorted(host["trained"][1]) == sorted(variables)
+        for variable, value in variables.items():
+            np.testing.assert_allclose(host["trained"][1][variable], value, rtol=2e-5, atol=2e-6, err_msg=variable)
+        assert "[host %s]" % name in text
+        assert "2 of them (localhost, 127.0.0.1) run each training step as one program on 4 devices (cpu)" in text
+        assert "which each feeds its part; host localhost writes checkpoints and summaries" in text
+    # files are the first host's; the other one finds what it saved
+    assert seen[0]["trained"][2] == str(tmp_path / "out" / os.path.basename(last))
+    elsewhere = seen[1]["trained"][2]
+    assert elsewhere.endswith(seen[0]["trained"][2])
+    assert elsewhere != seen[0]["trained"][2]
+    assert not os.path.exists(elsewhere + ".index")
+    events = [name for name in os.listdir(tmp_path / "out") if "tfevents" in name]
+    assert len(events) == 1
+    # without seeds: the first host's values, in its session and in the other's
+    assert seen[0]["unseeded"] == seen[1]["unseeded"]
+    for host in seen:
+        fed, shapes = host["errors"]
+        assert "hosts: localhost and 127.0.0.1 are fed different values of 'x:0' in the run of" in fed
+        assert "'x:0' has shape [8, 3] on localhost, and [12, 3] on 127.0.0.1" in shapes
+    assert seen[0]["then"] == seen[1]["then"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("raises", "host 127.0.0.1 has ended: ValueError: a fault of the script"),
+        ("ends", "host 127.0.0.1 has come to the end of the script, and host localhost is at the run of 'Gradient"),
+        ("worker", "host 127.0.0.1: the engine's worker has ended (killed by signal 9)"),
+        ("sleeps", "host 127.0.0.1 has not come to the run of 'GradientDescent' within 8 s"),
+    ],
+)  # fmt: skip
+def test_a_host_that_fails_is_named(tmp_path, how, words):
+    began = time.monotonic()
+    (status, text), _ = launched(tmp_path, FAULTY, how, HCCL_EXEC_TIMEOUT="8")
+    assert status
+    assert words in text, text
+    assert time.monotonic() - began < LONG / 2
+
+
+@pytest.mark.nightly
+def test_hosts_that_do_not_fit_are_refused(tmp_path):
+    for status, text in launched(tmp_path, FAULTY, "none", second=["--devices", "1"]):
+        assert status
+        assert "hosts: 127.0.0.1 was given devices=1, and localhost 2: they must be the same" in text
+    other = ["--hosts", "localhost,other"]
+    (status, text), _ = launched(tmp_path, FAULTY, "none", second=other, HCCL_CONNECT_TIMEOUT="8")
+    assert status
+    assert "host 127.0.0.1 has not come within 8 s" in text
