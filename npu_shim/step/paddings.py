@@ -90,4 +90,28 @@ def _padded(taken: Size, before: Any, after: Any) -> Any:
     return sizes.of_two(operator.add, None, sizes.of_two(operator.add, None, taken, before), after)
 
 
-OF_PAIRS = {"Pad": pad, "PadV2": pad, "ConcatV2": joined}
+def _sliced(attrs: Attrs, pairs: Any, begin: Any, size: Any) -> Any:
+    """Slice: what the gradient of Pad begins at."""
+    if not isinstance(pairs, Pairs) or not is_known(begin, size):
+        raise Unknown(1)
+    (top, left), (height, width) = begin.tolist(), size.tolist()
+    rows = pairs.rows[top : None if height < 0 else top + height]
+    return _again([row[left : None if width < 0 else left + width] for row in rows], pairs.dtype)
+
+
+def _flat(attrs: Attrs, pairs: Any, shape: Any) -> Any:
+    """Reshape to a vector."""
+    if not isinstance(pairs, Pairs) or not is_known(shape) or np.size(shape) != 1:
+        return jnp.reshape(as_tensor(pairs), shape)
+    parts = tuple(size for row in pairs.rows for size in row)
+    return Dims(parts, pairs.dtype) if any(isinstance(size, Size) for size in parts) else np.array(parts, pairs.dtype)
+
+
+def _again(rows: Any, dtype: Any) -> Any:
+    """Pairs, known if all their parts are."""
+    if any(isinstance(size, Size) for row in rows for size in row):
+        return Pairs(tuple(map(tuple, rows)), dtype)
+    return np.array(rows, dtype)
+
+
+OF_PAIRS = {"Pad": pad, "PadV2": pad, "ConcatV2": joined, "Slice": _sliced, "Reshape": _flat}

@@ -17,7 +17,7 @@ from npu_shim.step import schedule
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules import products
-from npu_shim.step.values import Dims, Rows, Size, ints, is_known, traced
+from npu_shim.step.values import Dims, Pairs, Rows, Size, ints, is_known, traced
 
 OPS = frozenset(["StridedSlice", "Slice", "StridedSliceGrad"])
 
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
 
 def is_open(node: Node, inputs: Sequence[Any]) -> bool:
     """Whether a node takes a slice of rows, or one whose limits are not known."""
-    if node.op not in OPS or (isinstance(inputs[0], Dims) and node.op != "StridedSliceGrad"):
+    if node.op not in OPS or (isinstance(inputs[0], (Dims, Pairs)) and node.op != "StridedSliceGrad"):
         return False
     if any(isinstance(value, (Rows, Dims)) for value in inputs):
         return True

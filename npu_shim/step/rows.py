@@ -342,6 +342,15 @@ def pack(attrs: Attrs, *values: Any) -> Any:
     return sizes.HANDLERS["Pack"](attrs, *values) if pairs is None else pairs
 
 
+def stack(attrs: Attrs, *values: Any) -> Rows:
+    """Pack of rows, which are equally many, behind the first dimension."""
+    rank = max(value.array.ndim for value in values if isinstance(value, Rows))
+    if attrs["axis"] % (rank + 1) == 0 or not all(isinstance(value, Rows) for value in values):
+        raise Unsupported("it puts a dimension before rows whose number depends on data, or joins them with others")
+    parts, count = alike(values)
+    return Rows(jnp.stack([part.array for part in parts], attrs["axis"]), count)
+
+
 def split(rule: Handler, number: int) -> Handler:
     """Split, SplitV and Unpack behind the first dimension.
 
@@ -436,6 +445,7 @@ OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
     "Cumsum": cumulative("Cumsum", 0), "Cumprod": cumulative("Cumprod", 1), "Pad": paddings.pad, "PadV2": paddings.pad,
     "ArgMax": extreme_at("ArgMax", reductions.least), "ArgMin": extreme_at("ArgMin", reductions.most), "TopKV2": top_k,
     "Split": split(arrays.split, 0), "SplitV": split(arrays.split_v, 2), "Unpack": split(arrays.unpack, -1),
+    "Pack": stack,
     "DynamicStitch": stitch_of_parts, "ParallelDynamicStitch": stitch_of_parts, **SEGMENTS,
 }  # fmt: skip
 
