@@ -88,7 +88,8 @@ def test_a_scheduler_that_ends_it_ends_the_shell(tmp_path):
 
 def test_who_handles_the_signal_already_is_told_too(tmp_path):
     path = written(tmp_path, "train.sh", "trap 'echo ended; exit 7' TERM", "echo begun", "while :; do sleep 0.1; done")
-    handles = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('told', flush=True))\n"
+    # in one write: print's end of line is another, between which the shell may write
+    handles = "import os, signal\nsignal.signal(signal.SIGTERM, lambda *_: os.write(1, b'told\\n'))\n"
     with subprocess.Popen([sys.executable, "-c", handles + RUNS, path], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "begun\n"
         process.terminate()
