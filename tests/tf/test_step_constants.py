@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.step import packing
 
-pytest.importorskip("ml_dtypes", reason="ml_dtypes comes with TensorFlow 2 and with JAX")
+pytest.importorskip("ml_dtypes", reason="TensorFlow 1 comes without ml_dtypes")
 
 from npu_shim.step import unpacking
 
