@@ -54,11 +54,8 @@ def lowered(
         results.update(updated=updated, fetches=[[n, v.dtype.name, list(v.shape)] for n, v in fetched.items()])
         return [*fetched.values(), *(new[name] for name in updated)]
 
-    allowed = narrow if platforms.has_own_memory(platform) else ()
-    narrowed = {
-        name: dtype for name, dtype in narrowing.narrowed(program).items()
-        if dtype.name in allowed and name not in known
-    }  # fmt: skip
+    narrowed = narrowing.narrowed(program, narrow) if narrow and platforms.has_own_memory(platform) else {}
+    narrowed = {name: dtype for name, dtype in narrowed.items() if name not in known}
     shapes = [jax.ShapeDtypeStruct(tuple(shape), narrowed.get(name, dtypes[name])) for name, _, shape in feeds]
     shapes += [jax.ShapeDtypeStruct(tuple(shape), dtype_of(dtype)) for _, dtype, shape in state]
     target = {"gpu": "cuda"}.get(platform, platform)

@@ -10,9 +10,14 @@ import numpy as np
 from npu_shim.step.values import Rows
 
 
+def there(most: int, count: Any) -> Any:
+    """Which of `most` elements there are if data counts `count`, bool [most]."""
+    return jnp.arange(most, dtype=np.int32) < count
+
+
 def mask(rows: Rows) -> Any:
     """Which rows there are, bool [most]."""
-    return jnp.arange(rows.array.shape[0], dtype=np.int32) < rows.count
+    return there(rows.array.shape[0], rows.count)
 
 
 def common(counts: Sequence[Any]) -> Any:
@@ -33,5 +38,4 @@ def masked(array: Any, count: Any, value: Any, axis: int = 0) -> Any:
     """An array with a value in the place of what stands behind the last of `count` elements of an axis."""
     shape = [1] * array.ndim
     shape[axis] = -1
-    is_there = jnp.arange(array.shape[axis], dtype=np.int32) < count
-    return jnp.where(is_there.reshape(shape), array, np.array(value, array.dtype))
+    return jnp.where(there(array.shape[axis], count).reshape(shape), array, np.array(value, array.dtype))

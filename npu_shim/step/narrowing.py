@@ -6,19 +6,16 @@ The host rounds as the cast does: to the nearest number, ties to even; what is t
 from __future__ import annotations
 
 import collections
-from typing import Any
+from typing import Any, Collection
 
-import ml_dtypes
 import numpy as np
 
 from npu_shim.step.control_flow.counted import SHAPES
 from npu_shim.step.graph import CONTROL, Node, Program
 
-NARROW = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
-
-def narrowed(program: Program) -> dict[str, Any]:
-    """Name of a feed of float32 -> the one dtype of 16 bits to which all that read it cast it."""
+def narrowed(program: Program, allowed: Collection[str]) -> dict[str, Any]:
+    """Name of a feed of float32 -> the one dtype, of those with the names `allowed`, to which all that read it cast."""
     graph = program.graph
     readers: dict[str, list[Node]] = collections.defaultdict(list)
     for node in graph.nodes.values():
@@ -26,12 +23,14 @@ def narrowed(program: Program) -> dict[str, Any]:
             if source in program.feeds and node.op not in SHAPES:
                 readers[source].append(node)
     fetched = {name for name, output in graph.results.values() if output != CONTROL}
-    dtypes = {name: {_cast_to(node) for node in readers[name]} for name in program.feeds if name not in fetched}
+    dtypes = {
+        name: {_cast_to(node, allowed) for node in readers[name]} for name in program.feeds if name not in fetched
+    }
     return {program.feeds[name]: next(iter(to)) for name, to in dtypes.items() if len(to) == 1 and None not in to}
 
 
-def _cast_to(node: Node) -> Any:
-    """The 16-bit dtype to which a node rounds numbers of float32, None for another node."""
+def _cast_to(node: Node, allowed: Collection[str]) -> Any:
+    """The dtype to which a node rounds numbers of float32, None for another node or dtype."""
     attrs = node.attrs
     rounds = node.op == "Cast" and attrs["SrcT"] == np.float32 and not attrs.get("Truncate", False)
-    return attrs["DstT"] if rounds and attrs["DstT"] in NARROW else None
+    return attrs["DstT"] if rounds and getattr(attrs["DstT"], "name", "") in allowed else None

@@ -15,8 +15,8 @@ import numpy as np
 
 from npu_shim.step import schedule
 from npu_shim.step.graph import Node
+from npu_shim.step.masks import masked
 from npu_shim.step.refusals import Unknown, Unsupported
-from npu_shim.step.rules import products
 from npu_shim.step.values import Dims, Pairs, Rows, Size, ints, is_known, traced
 
 OPS = frozenset(["StridedSlice", "Slice", "StridedSliceGrad"])
@@ -96,7 +96,7 @@ def _taken(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
         part = _sliced(array if count is None else Rows(array, count), entries)
         return part.array if isinstance(part, Rows) else part
 
-    g = gradient.array * products.live(gradient) if isinstance(gradient, Rows) else traced(gradient)
+    g = masked(gradient.array, gradient.count, 0) if isinstance(gradient, Rows) else traced(gradient)
     (result,) = jax.linear_transpose(forward, jax.ShapeDtypeStruct(room, g.dtype))(g)
     return result if count is None else Rows(result, count)
 

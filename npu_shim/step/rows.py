@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import paddings, sizes, turned
-from npu_shim.step.masks import common, mask, masked, repeated
+from npu_shim.step.masks import common, mask, masked, repeated, there
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules import arrays, indexing, reductions
 from npu_shim.step.rules.table import Attrs, Rule
@@ -307,7 +307,7 @@ def concat(attrs: Attrs, *values: Any) -> Any:
         array = traced(_array(part))
         places = jnp.arange(array.shape[0], dtype=np.int32) + end
         count = part.count if isinstance(part, Rows) else np.int32(array.shape[0])
-        places = jnp.where(jnp.arange(array.shape[0], dtype=np.int32) < count, places, np.int32(room))
+        places = jnp.where(there(array.shape[0], count), places, np.int32(room))
         result = result.at[places].set(array, mode="drop")
         end = end + count
     return Rows(result, end)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.masks import there
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Rows, ints, is_known, traced, whole
@@ -172,7 +173,7 @@ def scatter_nd_of_rows(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> 
     places, values = (traced(value.array if isinstance(value, Rows) else value) for value in (indices, updates))
     if places.ndim != 2 or places.shape[1] == 0:
         raise Unsupported("its indices have other dimensions than two")
-    is_there = jnp.arange(places.shape[0], dtype=np.int32) < counts[0]
+    is_there = there(places.shape[0], counts[0])
     behind = np.array(ints(shape)[: places.shape[1]]).astype(places.dtype)
     return scatter_nd(attrs, jnp.where(is_there[:, None], places, behind), values, shape)
 

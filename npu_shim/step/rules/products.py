@@ -51,13 +51,6 @@ def _without_rest(value: Any) -> Any:
     return masked(value.array, value.count, 0, value.axis if isinstance(value, Turned) else 0)
 
 
-def live(value: Rows) -> Any:
-    """Ones for the rows that there are and zeros behind them, in the rank and dtype of the array."""
-    array = value.array
-    mask = jnp.arange(array.shape[0], dtype=np.int32) < value.count
-    return mask.reshape((-1,) + (1,) * (array.ndim - 1)).astype(array.dtype)
-
-
 def batch_matmul(attrs: Attrs, x: Any, y: Any) -> Any:
     """BatchMatMul, V2 and V3: leading dimensions are broadcast; adj_x and adj_y conjugate too."""
     adjoint_x, adjoint_y = attrs["adj_x"], attrs["adj_y"]

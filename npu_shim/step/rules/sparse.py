@@ -7,6 +7,7 @@ from typing import Any, Callable
 import jax.numpy as jnp
 import numpy as np
 
+from npu_shim.step.masks import mask, there
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.elementwise import truncated
 from npu_shim.step.rules.reductions import segment_count
@@ -35,7 +36,7 @@ def _of_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
     def computed(attrs: Attrs, indices: Any, values: Any, shape: Any, *others: Any) -> Any:
         if not (isinstance(indices, Rows) and isinstance(values, Rows)):
             raise Unsupported("one of its indices and values is of a number that depends on data, the other is not")
-        is_there = jnp.arange(values.array.shape[0], dtype=np.int32) < values.count
+        is_there = mask(values)
         places = jnp.where(is_there[:, None], indices.array, np.array(ints(shape)).astype(indices.array.dtype))
         amounts = jnp.where(is_there, values.array, np.zeros((), values.array.dtype))
         return rule(attrs, places, amounts, shape, *others)
@@ -199,7 +200,7 @@ def _array(value: Any) -> Any:
 
 def _live(value: Any, other: Any, size: int) -> Any:
     """Numbers, `size` in the place of those that are not there: of `other` as many are where `value` is no Rows."""
-    is_there = _is_there(value if isinstance(value, Rows) else other)
+    is_there = mask(value if isinstance(value, Rows) else other)
     array = traced(_array(value))
     return jnp.where(is_there, array, np.array(size, array.dtype))
 
@@ -260,7 +261,7 @@ def fill_empty_rows(attrs: Attrs, indices: Any, values: Any, shape: Any, default
     count = indices.count if is_open else np.int32(indices.shape[0])
     indices, values = (traced(part.array if isinstance(part, Rows) else part) for part in (indices, values))
     rows, room = ints(shape)[0], indices.shape[0]
-    is_there = jnp.arange(room, dtype=np.int32) < count
+    is_there = there(room, count)
     row = jnp.where(is_there, indices[:, 0].astype(np.int32), np.int32(rows))
     lengths = jnp.zeros(rows, np.int32).at[row].add(np.int32(1), mode="drop")
     starts = jnp.cumsum(jnp.maximum(lengths, np.int32(1)), dtype=np.int32) - jnp.maximum(lengths, np.int32(1))
@@ -284,15 +285,11 @@ def fill_empty_rows_gradient(attrs: Attrs, places: Any, g: Any) -> Any:
     """SparseFillEmptyRowsGrad: (of the values, of the default, to which all others add)."""
     array = g.array if isinstance(g, Rows) else traced(g)
     zero = np.zeros((), array.dtype)
-    is_there = _is_there(g) if isinstance(g, Rows) else jnp.ones(array.shape[0], bool)
-    went = jnp.where(_is_there(places), places.array, array.shape[0]) if isinstance(places, Rows) else places
+    is_there = mask(g) if isinstance(g, Rows) else jnp.ones(array.shape[0], bool)
+    went = jnp.where(mask(places), places.array, array.shape[0]) if isinstance(places, Rows) else places
     of_values = array.at[went].get(mode="fill", fill_value=0)
     others = jnp.where(is_there, array, zero).at[went].set(zero, mode="drop")
     return Rows(of_values, places.count) if isinstance(places, Rows) else of_values, jnp.sum(others)
-
-
-def _is_there(rows: Rows) -> Any:
-    return jnp.arange(rows.array.shape[0], dtype=np.int32) < rows.count
 
 
 def reorder(attrs: Attrs, indices: Any, values: Any, shape: Any) -> Any:

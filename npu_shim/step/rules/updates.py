@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.masks import mask
 from npu_shim.step.rules.indexing import at_places, at_rows
 from npu_shim.step.rules.table import Attrs, Update
 from npu_shim.step.values import Rows, traced
@@ -199,8 +200,7 @@ def places(indices: Any, size: int) -> tuple[Any, Any]:
     """(Indices to read rows at, indices to write them to); what lies behind the last of Rows is not written."""
     if not isinstance(indices, Rows):
         return indices, indices
-    live = jnp.arange(indices.array.shape[0], dtype=np.int32) < indices.count
-    return indices.array, jnp.where(live, indices.array, np.array(size, indices.array.dtype))
+    return indices.array, jnp.where(mask(indices), indices.array, np.array(size, indices.array.dtype))
 
 
 def _array(value: Any) -> Any:
