@@ -101,6 +101,19 @@ def test_one_counter_for_each_random_op_in_session_and_steps(caplog, tmp_path):
     assert "converted by TensorFlow" not in caplog.text
 
 
+def test_a_run_that_fetches_less_draws_no_more():
+    """A sample of an earlier run is not drawn by later ones that leave it out."""
+    w = tf.get_variable("w", initializer=np.eye(3, dtype=np.float32))
+    sample = tf.random.categorical(tf.zeros([2, 9]), 6, seed=4)
+    loss = tf.reduce_sum(tf.square(tf.matmul(w, w) - tf.random_uniform([3, 3], seed=2)))
+    train, seen = tf.train.GradientDescentOptimizer(0.01).minimize(loss), {}
+    for kind in ("session", "pjrt"):
+        with sessions.opened(kind) as session:
+            seen[kind] = [session.run([*more, loss, train])[:-1] for more in ([sample], [], [], [sample])]
+    for one, other in zip(seen["pjrt"], seen["session"]):
+        sessions.assert_close(one, other, 1e-6)
+
+
 def test_what_is_fetched_has_the_rows_that_data_say(caplog):
     """Of a step of the engine and of a compiled one."""
     x = tf.placeholder(tf.float32, [None, 3], "x")

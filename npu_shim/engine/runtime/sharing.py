@@ -4,7 +4,8 @@
 
 The other order is two programs: what is fetched later is not known when the first is compiled. So are runs whose
 summaries show whole activations or gradients: these would stay in memory, and out of fusions, in every step. A run that
-fetches nothing has its own program too: it returns while the device computes.
+fetches nothing has its own program too: it returns while the device computes; so has one without a random op of the
+earlier one, which would draw in vain and give other numbers from then on.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Iterable, Iterator, Mapping
 from npu_shim.engine.partition.cut import Cut, Program
 from npu_shim.engine.partition.nodes import Node
 
+KEPT_IN_A_RUN = ("TensorArray", "Stack")  # beginnings of stateful ops of which nothing is left behind a run
 SMALL = 1024  # elements of a tensor that a step may compute in vain
 
 
@@ -41,7 +43,7 @@ def _serves(cut: Cut, wanted: set[str], nodes: Mapping[str, Node], step: Any) ->
         and (wanted or not given)
         and _inputs(own) == _inputs(other)
         and cut.feeding == step.cut.feeding
-        and not any(step.nodes[name].essential for name in other.nodes - nodes.keys())
+        and not any(map(_has_effects, (step.nodes[name] for name in other.nodes - nodes.keys())))
         and all(map(_is_small, _in_vain(step, other.nodes - nodes.keys(), given - wanted)))
     )
 
@@ -49,6 +51,11 @@ def _serves(cut: Cut, wanted: set[str], nodes: Mapping[str, Node], step: Any) ->
 def _inputs(program: Program) -> tuple[Any, ...]:
     """What has to be the same: what the session gives, and what runs for its effect."""
     return sorted(program.fed), sorted(program.runs)
+
+
+def _has_effects(node: Node) -> bool:
+    """Whether more than a result is left of a node: a random op's counter goes on."""
+    return node.essential or not (node.shared or node.op.startswith(KEPT_IN_A_RUN))
 
 
 def _in_vain(step: Any, nodes: Iterable[str], results: Iterable[str]) -> Iterator[Any]:
