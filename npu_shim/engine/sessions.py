@@ -20,7 +20,7 @@ from npu_shim.distributed.job import cluster
 from npu_shim.engine.device import programs
 from npu_shim.engine.device.worker import memory, remote, starting
 from npu_shim.engine.meetings import Together
-from npu_shim.engine.runtime import hosts, loops, requests, together
+from npu_shim.engine.runtime import hosts, loops, own_input, requests, together
 from npu_shim.engine.runtime.access import UNKNOWN
 from npu_shim.engine.runtime.draws import Draws
 from npu_shim.engine.runtime.loading import Programs
@@ -86,6 +86,9 @@ class Engine:
         values = self.options.values
         self.programs = Programs(session, program_cache.folder(values.get(program_cache.KEY)), recent.bound_of(values))
         self.runs = Runs(session, self.options, self._admit, self.release)
+        if self.hosts is not None and self.hosts.own_input:
+            self.runs.own_input = True
+            self.programs.own = own_input.OwnInput(session.graph, len(self.hosts.names), self.hosts.index)
 
     def __call__(self, session, once, fetches, feed_dict, options, run_metadata):
         """Watches a run, see `interceptors.watch`."""
@@ -141,6 +144,8 @@ class Engine:
                 self._run(once, (operations, feed_dict, requests.for_parts(options), None))
             return self._run(once, arguments)
         if step is None:
+            if known is not None and known.learns:
+                raise own_input.left(known.text, known.reason)
             access, nodes = (UNKNOWN, ()) if known is None else (known.access, request.nodes)
             return self._in_session(access, once, nodes, *arguments)
         run = Run(known, step, request, once, options, metadata)
@@ -321,7 +326,8 @@ class Engine:
         step = run.known.step or run.step
         exchanges = None if number is None else self.programs.exchanges.get(number, ())
         feeds = [_of(given, step.parts[part].feeds) for given in group]
-        return hosts.agree(run.known.text, exchanges, feeds, self.residency.missing(step.handles))
+        own = self.programs.own_rows(step, run.request, group[0], part)
+        return hosts.agree(run.known.text, exchanges, feeds, self.residency.missing(step.handles), own)
 
     def loaded(self, run, group, part=0):
         """Returns the number of the program for these steps; None if the session must run them."""
@@ -347,6 +353,8 @@ class Engine:
                 programs.require_bounds(fetched)
             ledger.note(ledger.TAKEN)
             results = programs.results_of(fetched) if is_last else {}
+            if self.programs.own is not None:
+                results = self.programs.own.fetched(results, self.programs.rows[number])
             return {**self.programs.left[number], **results}
         except tf.errors.FailedPreconditionError:  # a variable has no value: the session says so
             return None

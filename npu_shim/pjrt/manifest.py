@@ -81,6 +81,7 @@ class Manifest:
         slices: name of a partitioned variable's part to (the variable's name, the part's place in it), as TensorFlow's
             checkpoints have them.
         ranks: of a program that several ranks run together: the numbers of their processes, in order; else ().
+        own_rows: name of a feed of which each of several hosts gives rows of its own, to the number of one host's.
     """
 
     arguments: tuple[Tensor, ...]
@@ -95,6 +96,7 @@ class Manifest:
     slices: dict[str, Any] = field(default_factory=dict)
     attention: dict[str, str] = field(default_factory=dict)
     ranks: tuple[int, ...] = ()
+    own_rows: dict[str, int] = field(default_factory=dict)
 
     @property
     def feeds(self) -> tuple[Tensor, ...]:
@@ -103,9 +105,13 @@ class Manifest:
 
     @property
     def taken(self) -> tuple[Tensor, ...]:
-        """The feeds as a run takes them, of `iterations` steps: tuple of Tensor."""
+        """The feeds as a run takes them, of `iterations` steps, of this host's rows: tuple of Tensor."""
         leading = (self.iterations,) if self.iterations > 1 else ()
-        return tuple(replace(tensor, shape=leading + tensor.shape) for tensor in self.feeds)
+        return tuple(replace(tensor, shape=leading + self._own(tensor)) for tensor in self.feeds)
+
+    def _own(self, tensor: Tensor) -> tuple[int, ...]:
+        rows = self.own_rows.get(tensor.name)
+        return tensor.shape if rows is None else (rows, *tensor.shape[1:])
 
     @property
     def state(self) -> tuple[Tensor, ...]:

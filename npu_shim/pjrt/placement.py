@@ -64,15 +64,18 @@ class Placement:
         """Bytes of a feed on each device."""
         return feed.bytes // (len(self.devices) if self.splits(feed.shape) else 1)
 
-    def of_feed(self, shape: Sequence[int], leading: int = 0) -> Any:
+    def of_feed(self, shape: Sequence[int], leading: int = 0, own: bool = False) -> Any:
         """The jax sharding of a feed.
 
         Args:
             shape: of the feed in one step.
             leading: dimensions in front of these, of which each device has all.
+            own: whether each host has its own rows only, which all of its devices have where these do not divide.
         """
         from jax import sharding
 
+        if own and not self.splits(shape):
+            return sharding.NamedSharding(self._rows, sharding.PartitionSpec(*[None] * leading, HOSTS))
         if not self.splits(shape):
             return self.whole
         axes = (HOSTS, AXIS) if self.divides_hosts else AXIS
@@ -114,6 +117,26 @@ class Placement:
         import jax
 
         return jax.make_array_from_callback(np.shape(value), where, lambda index: value[index])
+
+    def placed_rows(self, value: Any, where: Any, leading: int) -> Any:
+        """The jax array of values of which each host has rows, one host's after the other's; others as of `placed`.
+
+        Args:
+            value: this host's rows, as many as the other hosts'.
+            where: what `of_feed` returns for the shape of all.
+            leading: dimensions in front of that of the rows.
+        """
+        import jax
+
+        shape, rows = list(np.shape(value)), np.shape(value)[leading]
+        shape[leading] *= self.hosts
+        first = jax.process_index() * rows
+
+        def part(index: Any) -> Any:
+            begin, end, _ = index[leading].indices(shape[leading])
+            return value[(*index[:leading], slice(begin - first, end - first), *index[leading + 1 :])]
+
+        return jax.make_array_from_callback(tuple(shape), where, part)
 
     def of_first(self, values: Mapping[str, Any], where: Mapping[str, Any]) -> Any:
         """The first host's values on all hosts.

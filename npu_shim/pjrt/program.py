@@ -188,8 +188,13 @@ class Program:
         """
         if self._placement.hosts == 1:
             return feeds
-        places = {t.name: self._placement.of_feed(t.shape, leading) for t in self.manifest.feeds}
-        return {name: self._placement.placed(value, places[name]) for name, value in feeds.items()}
+        own = self.manifest.own_rows
+        places = {t.name: self._placement.of_feed(t.shape, leading, t.name in own) for t in self.manifest.feeds}
+        return {
+            name: self._placement.placed_rows(value, places[name], leading) if name in own
+            else self._placement.placed(value, places[name])
+            for name, value in feeds.items()
+        }  # fmt: skip
 
     def _function(self) -> Callable[..., Any]:
         signature = self.manifest.arguments, self.manifest.results
@@ -220,7 +225,7 @@ class Program:
         return self._jax.ShapeDtypeStruct(tensor.shape, dtype, sharding=placed)
 
     def _feed(self, tensor: Tensor, leading: Sequence[int]) -> Any:
-        placed = self._placement.of_feed(tensor.shape, len(leading))
+        placed = self._placement.of_feed(tensor.shape, len(leading), tensor.name in self.manifest.own_rows)
         shape = (*leading, *tensor.shape)
         return self._jax.ShapeDtypeStruct(shape, arrays.dtype_of(tensor.dtype), sharding=placed)
 

@@ -115,8 +115,8 @@ def test_a_host_with_another_list_of_hosts_is_told_so_and_not_taken():
     assert not told
 
 
-def told(run="a run", feeds=(), ready=True, missing=(), exchanges=("all-reduce",)):
-    return json.loads(json.dumps(coming.told(run, exchanges if ready else None, feeds, missing)))
+def told(run="a run", feeds=(), ready=True, missing=(), exchanges=("all-reduce",), own=()):
+    return json.loads(json.dumps(coming.told(run, exchanges if ready else None, feeds, missing, own)))
 
 
 def test_what_hosts_run_and_feed_is_compared():
@@ -144,6 +144,10 @@ def test_what_hosts_run_and_feed_is_compared():
         changed = large.copy()
         changed[place] = 1
         assert "'x:0'" in why(told(feeds=[{"x:0": changed}]), before)
+    own, other = (told(feeds=[{"x:0": x + n, "n:0": n}], own=["x:0"]) for n in range(2))
+    assert "leave its first dimension open" in coming.different(names, [own, own, other], True, own_input=True)
+    other["feeds"][0]["n:0"] = own["feeds"][0]["n:0"]
+    assert why(other, own) == ""
     words = told(feeds=[{"x:0": np.array(["one", "two"], object)}])
     assert why(words, words) == ""
     assert "'x:0'" in why(told(feeds=[{"x:0": np.array(["one", "six"], object)}]), words)
@@ -171,7 +175,7 @@ def test_launch_starts_one_process_of_a_host_that_knows_no_ranks(started, tmp_pa
     script = tmp_path / "train.py"
     script.write_text("")
     words = ["--hosts", "a,b", "--devices", "2", "--port", "4100", "--report", "page.html"]
-    assert launch.main([*words, "--host-index", "0", str(script), "x"]) == 0
+    assert launch.main([*words, "--input-per-host", "--host-index", "0", str(script), "x"]) == 0
     assert launch.main([*words, "--host-index", "1", "--engine", "pjrt", str(script)]) == 0
     first, second = started
     assert (first.name, second.name, second.place) == ("host a", "host b", "a:4100")
@@ -180,6 +184,7 @@ def test_launch_starts_one_process_of_a_host_that_knows_no_ranks(started, tmp_pa
     here, there = (job.of(worker.environment) for worker in started)
     assert (here.index, here.port, here.files, there.index) == (0, 4100, "", 1)
     assert there.files
+    assert (here.own_input, there.own_input) == (True, False)
     assert "RANK_SIZE" not in first.environment
 
 
@@ -193,6 +198,8 @@ def test_launch_starts_one_process_of_a_host_that_knows_no_ranks(started, tmp_pa
         (["--hosts", "a,", "--devices", "2"], "--hosts is 'a,', expected the names"),
         (["--hosts", "a,b", "--devices", "1", "--engine", "session", "--host-index", "0"], "needs the engine"),
         (["--hosts", "a,b", "--devices", "2", "--host-index", "0", "--port", "70000"], "--port is 70000"),
+        (["--input-per-host", "-n", "2"], "--input-per-host needs --hosts and --devices, without -n"),
+        (["--input-per-host", "--devices", "2"], "--input-per-host needs --hosts and --devices, without -n"),
         (["--hosts", "a,b", "--host-index", "0"], "or, with --hosts, --devices N, for a script that knows of no ranks"),
     ],
 )  # fmt: skip

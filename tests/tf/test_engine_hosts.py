@@ -16,6 +16,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.launcher import layout
+from npu_shim.engine.runtime import own_input
 from npu_shim.options import engine as options
 
 PYTHON = os.environ.get(options.JAX) or (sys.executable if options.has_jax() else None)
@@ -69,6 +70,50 @@ with tf.Graph().as_default(), tf.Session() as session:
         except tf.errors.InvalidArgumentError as error:
             seen["errors"].append(error.message)
     seen["then"] = float(session.run([loss, step], {x: np.ones([8, 3])})[0])
+print("SEEN " + json.dumps(seen), flush=True)
+"""
+# batches of which each host feeds its half; the second, of 14 rows, divides by two hosts, and not by four devices
+BATCHES = """
+import json, os, sys
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+def train(rows):
+    tf.set_random_seed(3)
+    random = np.random.RandomState(0)
+    x, y, rate = (tf.placeholder(*of) for of in ((tf.float32, [None, 6]), (tf.int32, [None]), (tf.float32, [])))
+    net = tf.layers.batch_normalization(tf.layers.dense(x, 16, use_bias=False), training=True)
+    logits = tf.layers.dense(tf.nn.dropout(tf.nn.relu(net), rate=rate), 4)
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        step = tf.train.AdamOptimizer(0.01).minimize(loss)
+    losses, own = [], []
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for size in (16, 14, 16, 16):
+            images, labels, part = random.rand(size, 6).astype("f"), random.randint(0, 4, size), rows(size)
+            value, fetched, _ = session.run([loss, logits, step], {x: images[part], y: labels[part], rate: 0.3})
+            losses.append(float(value))
+            own.append(fetched.tolist())
+        return losses, own, [value.tolist() for value in session.run(tf.global_variables())]
+"""
+HALVES = """
+index = json.loads(os.environ["NPU_SHIM_ONE_JOB"])["index"]
+seen = dict(trained=train(lambda size: slice(index * size // 2, (index + 1) * size // 2)), errors=[])
+with tf.Graph().as_default(), tf.Session() as session:
+    x, z = tf.placeholder(tf.float32, [None, 3], "x"), tf.placeholder(tf.float32, [3], "z")
+    fixed = tf.data.make_one_shot_iterator(tf.data.Dataset.range(9).repeat().batch(4, drop_remainder=True)).get_next()
+    w, little = tf.Variable(tf.ones([3, 2])), tf.Variable([1.0])
+    loss = tf.reduce_mean(tf.square(tf.matmul(x * z, w)))
+    sums = loss * tf.reduce_sum(tf.cast(fixed, tf.float32))
+    steps = [tf.train.GradientDescentOptimizer(0.1).minimize(of) for of in (loss, sums, little * tf.reduce_sum(z))]
+    session.run(tf.global_variables_initializer())
+    for step, *fed in ((0, np.ones([8 + 4 * index, 3]), [1, 1, 1]), (0, np.ones([8, 3]), [1, 1, index]),
+                       (1, np.ones([8, 3]), [1, 1, 1]), (2, np.ones([8, 3]), [1, 1, 1])):
+        try:
+            session.run(steps[step], dict(zip((x, z), fed)))
+        except tf.errors.InvalidArgumentError as error:
+            seen["errors"].append(error.message)
 print("SEEN " + json.dumps(seen), flush=True)
 """
 FAULTY = """
@@ -157,6 +202,51 @@ def test_two_hosts_train_as_one_device(tmp_path, share):
         assert "hosts: localhost and 127.0.0.1 are fed different values of 'x:0' in the run of" in fed
         assert "'x:0' has shape [8, 3] on localhost, and [12, 3] on 127.0.0.1" in shapes
     assert seen[0]["then"] == seen[1]["then"]
+
+
+@pytest.mark.nightly
+def test_two_hosts_with_halves_of_each_batch_train_as_one_with_whole_batches(tmp_path):
+    both = launched(tmp_path, BATCHES + HALVES, more=["--devices", "2", "--input-per-host"])
+    assert [status for status, _ in both] == [0, 0], both
+    with tf.Graph().as_default():
+        scope = {}
+        exec(BATCHES, scope)
+        losses, logits, variables = scope["train"](lambda size: slice(0, size))
+    seen = [json.loads(text.partition("SEEN ")[2].partition("\n")[0]) for _, text in both]
+    for index, (host, (_, text)) in enumerate(zip(seen, both)):
+        np.testing.assert_allclose(host["trained"][0], losses, rtol=2e-6)
+        for own, whole in zip(host["trained"][1], logits):  # of what has a row for each example, its own rows
+            half = len(whole) // 2
+            np.testing.assert_allclose(own, whole[index * half : (index + 1) * half], rtol=1e-4, atol=1e-5)
+        for value, right in zip(host["trained"][2], variables):
+            np.testing.assert_allclose(value, right, rtol=1e-4, atol=1e-5)
+        assert "each has an input of its own, and a step's batch is the batches of all of them" in text
+        sizes, values, rows, little = host["errors"]
+        assert "'Placeholder:0'" not in sizes + values
+        assert "'x:0' has shape [8, 3] on localhost, and [12, 3] on 127.0.0.1" in sizes
+        assert "different values of 'z:0'" in values
+        assert "leave its first dimension open" in values
+        assert "'IteratorGetNext:0' has the fixed shape [4], so that the graph takes the batch of one host" in rows
+        assert "runs in each host's session (it holds little work" in little
+        assert "train by itself" in little
+
+
+def test_which_feeds_of_a_host_with_its_own_input_are_parts_of_the_batch():
+    with tf.Graph().as_default() as graph:
+        for name, shape in (("x", [None, 3]), ("any", None), ("rate", []), ("table", [5, 2])):
+            tf.placeholder(tf.float32, shape, name)
+        own = own_input.OwnInput(graph, 2, 1)
+        feeds = {"x:0": np.ones([4, 3]), "any:0": 1.0, "rate:0": 0.5, "table:0": np.ones([5, 2])}
+        assert own.rows(feeds, feeds, ()) == {"x:0": 4}
+        assert own.rows({"any:0": np.ones(6)}, {"any:0"}, ()) == {"any:0": 6}
+        assert own.shapes(["x:0", "rate:0"], [(4, 3), ()], {"x:0": 4}) == [(8, 3), ()]
+        results = {"x:0": np.arange(8), "any:0": np.arange(6), "table:0": np.arange(8), "rate:0": 1.0}
+        fetched = own.fetched(results, {"x:0": 4})
+        assert fetched["x:0"].tolist() == [4, 5, 6, 7]
+        assert [len(fetched[name]) for name in ("any:0", "table:0")] == [6, 8]
+        for name, words in (("table:0", "has the fixed shape"), ("rate:0", "of one host's input alone")):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+                own.rows(feeds, {"x:0", "any:0", "rate:0", "table:0"} - {name}, ())
 
 
 @pytest.mark.nightly

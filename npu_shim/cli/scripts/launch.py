@@ -24,6 +24,7 @@ from npu_shim.options.entrances import forced
 from npu_shim.rewriter.errors import ConfigError
 
 COUNT, HOSTS, INDEX, PORT, GRACE = "-n", "--hosts", "--host-index", "--port", "--grace"
+OWN_INPUT = "--input-per-host"
 SECONDS = 10  # of grace
 OPTIONS = {
     COUNT: Option(
@@ -33,6 +34,10 @@ OPTIONS = {
     HOSTS: Option(
         "the names of the hosts, H1,H2", "H1,H2", "the hosts, by the names at which they reach each other; the same "
         "command runs on each of them, with the host's number",
+    ),
+    OWN_INPUT: Option(
+        "", "", "with --hosts and --devices: each host has an input of its own, and a step's batch is the batches of "
+        "all of them; without it all have the same input, of which each feeds its part",
     ),
     INDEX: Option("this host's number in --hosts, from 0", "I", "this host's number in --hosts, from 0"),
     PORT: Option(
@@ -64,6 +69,11 @@ def main(argv: Sequence[str]) -> int:
     _check_passed_on(given)
     if HOSTS in options and COUNT not in options and running.DEVICES in options:
         return _as_one(given, argv)
+    if OWN_INPUT in options:
+        raise ConfigError(
+            "%s needs %s and %s, without %s: it is for hosts that run a script as one; ranks (%s N) have an input of "
+            "their own" % (OWN_INPUT, HOSTS, running.DEVICES, COUNT, COUNT)
+        )
     places, index = _places(options)
     gpus = _gpus(places, index)
     ports = _ports(places, index, options.get(PORT))
@@ -95,7 +105,7 @@ def _as_one(given: Sequence[tuple[str, str]], argv: Sequence[str]) -> int:
         raise ConfigError("%s is %d, expected the number of a port" % (PORT, port))
     engine_too = [] if running.ENGINE in options else ["%s=pjrt" % running.ENGINE]
     with tempfile.TemporaryDirectory(prefix="npu_shim_host_") as folder:
-        hosts = of_hosts.Hosts(names, number, port, folder if number else "")
+        hosts = of_hosts.Hosts(names, number, port, folder if number else "", OWN_INPUT in options)
         environment = {**layout.alone(os.environ), of_hosts.VARIABLE: hosts.text()}
         passed = [*engine_too, *_passed_on(given, number == 0)]
         place = "%s:%d" % (names[0], port)

@@ -23,12 +23,14 @@ class Hosts:
         index: this one's number.
         port: on which the first host listens.
         files: path of a folder for what this host writes in the place of checkpoints and summaries; "" on the first.
+        own_input: whether each has an input of its own, so that a batch is all of theirs together.
     """
 
     names: Sequence[str]
     index: int
     port: int
     files: str = ""
+    own_input: bool = False
 
     @property
     def name(self) -> str:

@@ -15,7 +15,7 @@ import atexit
 import os
 import sys
 import threading
-from typing import Any, Mapping, Sequence
+from typing import Any, Collection, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -30,8 +30,13 @@ from npu_shim.rewriter.errors import ConfigError, unnamed
 from npu_shim.session import lines
 
 TEXT = (
-    "hosts: %d of them (%s) run each training step as one program on %s; all have the same input, of which each feeds "
-    "its part; host %s writes checkpoints and summaries"
+    "hosts: %d of them (%s) run each training step as one program on %s; %s; host %s writes checkpoints and summaries"
+)
+SAME = "all have the same input, of which each feeds its part"
+OWN = "each has an input of its own, and a step's batch is the batches of all of them"
+ALONE = (
+    "npu_shim: hosts: %s has no program for %s (its output says why), and in its session it would train of its own "
+    "input alone: give all hosts the same input, without --input-per-host"
 )
 
 _lock = threading.Lock()
@@ -62,7 +67,10 @@ def worker(values: Mapping[str, Any], hosts: job.Hosts) -> remote.Worker:
             meeting.fail("host %s: %s" % (hosts.name, why))
             raise ConfigError("hosts: %s" % why) from None
         lines.once(
-            TEXT % (len(hosts.names), ", ".join(hosts.names), opened.where.partition(",")[0], hosts.names[0])
+            TEXT % (
+                len(hosts.names), ", ".join(hosts.names), opened.where.partition(",")[0],
+                OWN if hosts.own_input else SAME, hosts.names[0],
+            )
         )
     return opened
 
@@ -87,6 +95,7 @@ def _met(hosts: job.Hosts, asked: Mapping[str, Any]) -> Meeting:
     connect, limit = (watch.seconds_of(variable) for variable in (watch.CONNECT_LIMIT, watch.LIMIT))
     port = free_ports(1)[0] if hosts.index == 0 else 0
     try:
+        asked = {**asked, "input-per-host": hosts.own_input}
         meeting = Meeting(hosts, {**asked, "port": port}, connect, limit)
     except Fault as reason:
         raise ConfigError("hosts: %s" % reason) from None
@@ -121,7 +130,8 @@ def fail(why: str) -> None:
 
 
 def agree(
-    text: str, exchanges: Sequence[str] | None, feeds: Sequence[Mapping[str, Any]], missing: Sequence[str]
+    text: str, exchanges: Sequence[str] | None, feeds: Sequence[Mapping[str, Any]], missing: Sequence[str],
+    own: Collection[str] = (),
 ) -> bool:
     """Meets the other hosts before a run on the devices; returns whether all have a program for it.
 
@@ -130,21 +140,26 @@ def agree(
         exchanges: what its program exchanges, in order; None where this host has no program.
         feeds: of each step, dict of tensor name to value.
         missing: names of the variables that are brought to the devices first.
+        own: names of the feeds of which each host gives rows of its own.
 
     Raises:
         tf.errors.InternalError: a host does not come.
-        tf.errors.InvalidArgumentError: another host would run something else.
+        tf.errors.InvalidArgumentError: another host would run something else; or one has no program, and an input of
+            its own.
     """
-    row = coming.told(text, exchanges, feeds, missing)
+    row = coming.told(text, exchanges, feeds, missing, own)
     meeting = _meetings[0]
     try:
         rows = meeting.meet(row, text)
     except Fault as reason:
         raise tf.errors.InternalError(None, None, "npu_shim: hosts: %s" % reason) from None
     ready = all(one["ready"] for one in rows)
-    why = coming.different(meeting.hosts.names, rows, ready)
+    why = coming.different(meeting.hosts.names, rows, ready, meeting.hosts.own_input)
     if why:
         raise tf.errors.InvalidArgumentError(None, None, "npu_shim: hosts: %s" % why)
+    if not ready and meeting.hosts.own_input:
+        without = [name for name, one in zip(meeting.hosts.names, rows) if not one["ready"]]
+        raise tf.errors.InvalidArgumentError(None, None, ALONE % (" and ".join(without), text))
     return ready
 
 

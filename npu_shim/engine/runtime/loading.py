@@ -47,6 +47,8 @@ class Programs:
         most: number of a program -> steps of a run of it, at most.
         left: number of a program -> {name of a tensor that it leaves on the device: OnDevice}.
         exchanges: number of a program of several ranks -> what it does when it meets the others, in its order.
+        own: of several hosts with an input of their own, the `own_input.OwnInput`; else None.
+        rows: number of a program -> rows of a host's own, as `OwnInput.rows` has them.
     """
 
     def __init__(self, session: Any, cache: str, bound: int = recent.MOST) -> None:
@@ -54,6 +56,8 @@ class Programs:
         self.most: dict[int, int] = {}
         self.left: dict[int, dict[str, OnDevice]] = {}
         self.exchanges: dict[int, Sequence[str]] = {}
+        self.own: Any = None
+        self.rows: dict[int, Mapping[str, int]] = {}
         self._session, self._cache, self._bound = session, cache, bound
         self._building = threading.RLock()
         self._replaced: dict[int, int] = {}  # number of a program of one step -> of the loop that has taken its place
@@ -75,14 +79,15 @@ class Programs:
         while known.step is not None:
             step = known.step
             constants, key = self.constants_and_key(step, group[0], part)
+            rows = self.own_rows(step, request, group[0], part)
             try:
                 with self._building:
                     number = known.programs.get(key)
                     if key in known.programs and (number is None or len(group) == 1 or self.most[number] > 1):
                         return number
-                    if key not in known.programs and _waits(known, key):
+                    if key not in known.programs and self.own is None and _waits(known, key):
                         return None
-                    known.programs[key] = self._load(known, step, request, key, constants, len(group))
+                    known.programs[key] = self._load(known, step, request, key, constants, len(group), rows)
                     self._replace(number, known.programs[key])
             except starting.Gone:
                 raise
@@ -93,6 +98,14 @@ class Programs:
                 else:
                     known.step = more
         return None
+
+    def own_rows(self, step: Any, request: Any, given: Mapping[str, Any], part: int = 0) -> Mapping[str, int]:
+        """The rows of a step's feeds that are this host's own, as `OwnInput.rows` returns them; errors as of that."""
+        if self.own is None:
+            return {}
+        feeds = {name: given[name] for name in step.parts[part].feeds if not isinstance(given[name], OnDevice)}
+        rows: Mapping[str, int] = self.own.rows(feeds, request.feeds, step.parts[part].constants)
+        return rows
 
     def _replace(self, number: int | None, by: int | None) -> None:
         """Has a program serve in the place of another one, which threads may still be about to run."""
@@ -111,7 +124,7 @@ class Programs:
         while self._idle:
             idle = self._idle.pop()
             self.device.unload(idle)
-            del self.most[idle], self.left[idle]
+            del self.most[idle], self.left[idle], self.rows[idle]
         return self._replaced.get(number, number)
 
     def constants_and_key(self, step: Any, given: Mapping[str, Any], part: int = 0) -> tuple[dict[Any, Any], Any]:
@@ -129,7 +142,9 @@ class Programs:
         shapes = tuple(np.shape(given[name]) for name in step.parts[part].feeds)
         return constants, (part, shapes, tuple((constant, value.tobytes()) for constant, value in constants.items()))
 
-    def _load(self, known: Known, step: Any, request: Any, key: Any, constants: Any, steps: int) -> int | None:
+    def _load(
+        self, known: Known, step: Any, request: Any, key: Any, constants: Any, steps: int, rows: Mapping[str, int]
+    ) -> int | None:
         """Compiles a program for so many steps at a time; None if there are too many."""
         more, (part, shapes) = key not in known.programs, key[:2]
         others = sum(program[0] == part for program in known.programs)
@@ -143,9 +158,11 @@ class Programs:
         nodes = len(step.parts[part].prepared.graph_def.node)
         start = time.perf_counter()
         with lines.after(LONG, "engine: still compiling %s, %d ops; large steps take minutes" % (request.text, nodes)):
-            described, content = step.parts[part].compiled(shapes, constants, self.device, self._cache)
-            loading: Loading = self.device.load(replace(described, iterations=steps), content, self._cache)
-        self.most[loading.number] = steps
+            whole = self.own.shapes(step.parts[part].feeds, shapes, rows) if rows else shapes
+            described, content = step.parts[part].compiled(whole, constants, self.device, self._cache)
+            asked = replace(described, iterations=steps, own_rows=dict(rows))
+            loading: Loading = self.device.load(asked, content, self._cache)
+        self.most[loading.number], self.rows[loading.number] = steps, rows
         self.left[loading.number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
         if loading.exchanges:
             self.exchanges[loading.number] = loading.exchanges

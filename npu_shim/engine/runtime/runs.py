@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import step
 from npu_shim.engine.partition import facts, step_detection
-from npu_shim.engine.runtime import loops
+from npu_shim.engine.runtime import loops, own_input
 from npu_shim.engine.runtime.access import UNKNOWN, Access
 from npu_shim.options.reports import ledger
 from npu_shim.rewriter.errors import ConfigError, PlanError
@@ -33,6 +33,7 @@ class Known:
         reason: why it is not taken, "" where it is.
         programs: shapes of the program's feeds -> its number on the device, None where the session runs them.
         seen: keys as in `programs` that were fed once and have no program yet.
+        learns: of several hosts with an input of their own, whether it trains variables of what it is fed or reads.
         loops: names of the repeated operations -> why they run one by one, None where they are a loop on the device.
     """
 
@@ -42,6 +43,7 @@ class Known:
     reason: str = ""
     programs: dict[Any, Any] = field(default_factory=dict)
     seen: set[Any] = field(default_factory=set)
+    learns: bool = False
     loops: dict[frozenset[str], str | None] = field(default_factory=dict)
 
     def refuse(self, reason: str | Exception, is_expected: bool = False, key: Any = None) -> None:
@@ -108,10 +110,12 @@ class Runs:
 
     Attributes:
         known: `requests.Request.key` -> Known.
+        own_input: whether this is one of several hosts with an input of their own.
     """
 
     def __init__(self, session: Any, options: Any, admit: Callable[[Any], str], release: Callable[[], Any]) -> None:
         self.known: dict[Any, Known] = {}
+        self.own_input = False
         self._session, self._options = session, options
         self._admit, self._release = admit, release
         self._source: tuple[int, Source] | None = None
@@ -191,8 +195,9 @@ class Runs:
             known.reason = NO_UPDATE
             return None
         described = facts.of(nodes, bodies, taken, request.feeds, meeting is not None)
-        starts = facts.initializers(graph)
-        known.reason = step_detection.refusal(described, facts.local_variables(graph), starts) or ""
+        starts, local = facts.initializers(graph), facts.local_variables(graph)
+        known.learns = self.own_input and own_input.learns(described, request.feeds, local)
+        known.reason = step_detection.refusal(described, local, starts) or ""
         if known.reason:
             return None
         step = self._make_step(known, request, described, taken, meeting)
