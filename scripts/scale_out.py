@@ -28,6 +28,7 @@ BEGIN, END = "<!-- scripts/scale_out.py: %s -->", "<!-- end -->"
 CARD, HOST, RANKS = "h100", 8, (8, 64, 256, 1000)  # HOST: GPUs of one
 FORMS = (("float32", 4), ("float16", 2))  # of a step, and the bytes of an element that its gradients may travel in
 ADAM_SLOTS = 2
+SHOWN = ("NVLink 4", "PCIe 5.0 x16", "PCIe 4.0 x16", "400 Gbit/s", "100 Gbit/s")  # of the links
 
 
 def ring_seconds(size, bytes_, link, collectives=1):
@@ -46,7 +47,8 @@ def read():
     trained = json.loads(TRAINED.read_text())["models"]
     rows = [row for row in json.loads(COMPILED.read_text())["rows"] if FORMS[0][0] in row["cards"][CARD]]
     seconds = {(row["model"], form): row["cards"][CARD][form]["seconds"] for row in rows for form, _ in FORMS}
-    return trained, seconds, json.loads(LINKS.read_text())["links"]
+    links = json.loads(LINKS.read_text())["links"]
+    return trained, seconds, {name: links[name] for name in SHOWN}
 
 
 def tables(trained, seconds, links):

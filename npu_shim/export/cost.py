@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 from npu_shim.export import step as export
 from npu_shim.pjrt import manifest
@@ -55,7 +55,7 @@ def on_cards(
     targets: Any,
     jax: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
-    placement: Placement = compiling.ONE,
+    placement: Placement | Sequence[Placement] = compiling.ONE,
     **given: Any
 ) -> OnCards:
     """Returns what the step as written and the step under options cost on cards that need not be here.
@@ -68,7 +68,8 @@ def on_cards(
         jax: an interpreter with JAX and its CUDA plugin, which makes the programs too; default as for
             `compiling.interpreter`.
         progress: is told in a line what is done.
-        placement: of how many cards of a kind, and what each has of the state, see `pjrt.placement.of_cards`.
+        placement: of how many cards of a kind, and what each has of the state, see `pjrt.placement.of_cards`; or
+            several, which are compared.
         **given: constants, device, float32_products and precision options, as for `npu_shim.export.export`.
 
     Raises:
@@ -86,7 +87,8 @@ def on_cards(
                 progress("%s lowers nothing of this step; npu-shim plan says why" % os.path.basename(path))
             for line in manifest.read(path).plan["attention"]["stays"].items():
                 progress("attention '%s' stays: %s" % line)
-        return of_folders(paths, wanted, python, progress, placement)
+        several = [placement] if isinstance(placement, Placement) else placement
+        return of_folders(paths, wanted, python, progress, *several)
 
 
 def write_forms(folder: str, source: Any, fetches: Any, feeds: Any, **given: Any) -> list[str]:

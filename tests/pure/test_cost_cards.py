@@ -8,7 +8,7 @@ import pytest
 
 from npu_shim import cli, configs
 from npu_shim.pjrt import manifest
-from npu_shim.pjrt.cost import card_report, cards, collectives, hlo, kernels
+from npu_shim.pjrt.cost import card_report, cards, collectives, hlo, kernels, links, timeline
 from npu_shim.pjrt.cost.collectives import Collective
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError
@@ -54,6 +54,8 @@ INFO = configs.load("cards", "h100.json")["gpu_device_info"]
     ({"gpu_device_info": 3}, "'gpu_device_info' is 3, expected an object with threads_per_block_limit, "),
     ({"name": None}, "'name' is null, expected a text"),
     ({"cost": 3}, "'cost' is not known"),
+    ({"link": "NVLink"}, "'link' is 'NVLink', expected one of NVLink 4, "),
+    ({"network": "NVLink 4"}, "'network' is 'NVLink 4', expected one of 400 Gbit/s, "),
 ])  # fmt: skip
 def test_a_wrong_target_file(tmp_path, values, said):
     with pytest.raises(ConfigError) as error:
@@ -70,7 +72,7 @@ def test_what_is_no_card(tmp_path):
     with pytest.raises(ConfigError, match=r"text.json' cannot be read: Expecting value.*start from a copy"):
         cards.card(str(tmp_path / "text.json"))
     (tmp_path / "list.json").write_text("[]")
-    with pytest.raises(ConfigError, match=r"list.json': it holds \[\], expected an object with name, source, pe"):
+    with pytest.raises(ConfigError, match=r"list.json': it holds \[\], expected an object with name, source, li"):
         cards.card(str(tmp_path / "list.json"))
 
 
@@ -286,6 +288,48 @@ def test_what_devices_exchange_and_what_overlaps_products():
         Collective("reduce-scatter", 8 * 32 * 4, 0, ""),
     )
     assert [kernel.kind for kernel in kernels.Kernels(hlo.parse(EXCHANGES)).all] == ["matrix products"] * 2
+
+
+def test_what_a_card_sends_and_how_long_a_step_waits_for_it():
+    one, all_of_it = 64 * 32 * 4, {"one": 1.0, "other": 1.0}
+    link = links.Links(links.Link("a", 1000.0, True), links.Link("b", 100.0, False))
+    line = timeline.Timeline(hlo.parse(EXCHANGES), all_of_it, link, 8)
+    sent = {kind: some.sent for kind, some in line.travelling.items()}
+    assert sent == {"all-reduce": 2 * 7 / 8 * one, "all-gather": 24 * 7 / 8, "reduce-scatter": 8 * 32 * 4 * 7}
+    alone = timeline.Timeline(hlo.parse(EXCHANGES), all_of_it, None, 8)
+    products = {kernel.name: 3.0 for kernel in kernels.Kernels(hlo.parse(EXCHANGES)).all}
+    hides = timeline.Timeline(hlo.parse(EXCHANGES), products, link, 8)
+    assert alone.seconds == 0.0
+    assert line.seconds == pytest.approx(sum(sent.values()) / 1000)
+    # of the all-reduce's 14.336 s, products compute for 6 s; the others wait for their ends
+    assert hides.seconds == line.seconds
+    assert timeline.Timeline(hlo.parse(EXCHANGES), dict.fromkeys(products, 10.0), link, 8).seconds == pytest.approx(
+        20 + (sum(sent.values()) - sent["all-reduce"]) / 1000
+    )
+    assert link.seconds(800.0, 8) == 0.8
+    assert link.seconds(800.0, 64) == 1.0  # a port of 100 carries an eighth
+    assert [links.topology(count) for count in (1, 8, 12, 64)] == ["1x1x1", "1x1x8", "1x1x12", "1x8x8"]
+
+
+def test_a_loop_exchanges_in_each_of_its_steps():
+    text = SCHEDULED.replace("START", "constant(0)").replace(
+        "%made = f32[64,16]{1,0} fusion(%x, %w), kind=kCustom, calls=%product",
+        "%own = f32[64,16]{1,0} fusion(%x, %w), kind=kCustom, calls=%product\n"
+        "  %made = f32[64,16]{1,0} all-reduce(%own), replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%next",
+    )
+    link = links.Links(links.Link("a", 1000.0, True), links.Link("b", 100.0, False))
+    line = timeline.Timeline(hlo.parse(text), {"own": 1.0}, link, 8)
+    sent = 8 * 2 * 3 / 4 * 64 * 16 * 4
+    assert line.travelling["all-reduce"].sent == sent
+    assert line.seconds == pytest.approx(8 + sent / 1000)
+
+
+@pytest.mark.parametrize("name", cards.names())
+def test_a_card_has_links(name):
+    card = cards.card(name)
+    assert card.links.inside.bandwidth < card.bandwidth
+    assert card.links.text(8) == card.links.inside.name
+    assert card.links.text(16).endswith(" between hosts")
 
 
 def test_of_a_conditional_the_branch_counts_that_moves_most():

@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "exported steps: cpu or cuda, which they are compiled for")  # fmt: skip
     parser.add_argument("--target", metavar="CARD,CARD", help="compile for these cards, which need not be "
                         "here: a100, b200, h100, rtx4090, t4, or files that describe some")  # fmt: skip
-    parser.add_argument("--devices", metavar="N", help="with --target: N such cards run the step together, each a part "
-                        "of the batch; figures are those of one card")  # fmt: skip
+    parser.add_argument("--devices", metavar="N,N", help="with --target: N such cards run the step together, each a "
+                        "part of the batch; figures are those of one card; several numbers are compared")  # fmt: skip
     parser.add_argument("--shard-state", metavar="S", help="with --devices: off (default), optimizer or all: which "
                         "variables each card has a part of")  # fmt: skip
     parser.add_argument("--fit", metavar="CARD", help="find the largest batch that fits on that card, of a graph whose "
@@ -116,24 +116,25 @@ def _on_cards(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Returns (values for JSON, text) of what the steps cost on each card."""
     from npu_shim.pjrt.cost import cards, compiling, on_cards
 
-    placement = _placement(args)
+    placements = _placements(args)
     wanted = [cards.card(name) for name in names(args.target)]
     interpreter = compiling.interpreter(args.jax)
     if _are_steps(args):
-        return on_cards.report(on_cards.of_folders(args.what, wanted, interpreter, _progress, placement))
+        return on_cards.report(on_cards.of_folders(args.what, wanted, interpreter, _progress, *placements))
     from npu_shim.export import cost
 
     source, fetches, feeds, options, given = _graph(args)
     return on_cards.report(
-        cost.on_cards(source, fetches, feeds, wanted, interpreter, _progress, placement, **given, **options)
+        cost.on_cards(source, fetches, feeds, wanted, interpreter, _progress, placements, **given, **options)
     )
 
 
-def _placement(args: argparse.Namespace) -> Placement:
-    count = devices.checked(args.devices or 1, "--devices")
-    if count == ALL:
+def _placements(args: argparse.Namespace) -> list[Placement]:
+    counts = [devices.checked(word, "--devices") for word in names(args.devices or "1")]
+    if ALL in counts:
         raise ConfigError("--devices is 'all', and the cards of --target need not be here: give their number")
-    return of_cards(int(count), one_of(args.shard_state or "off", words.SHARD_STATE.known, "--shard-state"))
+    share = one_of(args.shard_state or "off", words.SHARD_STATE.known, "--shard-state")
+    return [of_cards(int(count), share) for count in dict.fromkeys(counts)]
 
 
 def _fits(args: argparse.Namespace) -> tuple[Any, str]:

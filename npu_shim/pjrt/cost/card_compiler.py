@@ -18,7 +18,7 @@ class Failed(Exception):
     """What failed, a key of `compiling.FAILURES`, and why."""
 
 
-def main(step: str, target: str, out: str, count: str, shard_state: str) -> None:
+def main(step: str, target: str, out: str, shape: str, shard_state: str) -> None:
     """Compiles; all that can be told goes to files of a folder.
 
     These are before.hlo and after.hlo, the program before optimization and as it is scheduled on the card, and
@@ -28,26 +28,26 @@ def main(step: str, target: str, out: str, count: str, shard_state: str) -> None
         step: path of an exported step.
         target: path of a GpuTargetConfigProto as text.
         out: path of the folder.
-        count: how many such cards run it together.
+        shape: of the cards that run it together, as of `links.topology`.
         shard_state: as in `placement.Placement`.
     """
     os.environ.update(SETTINGS)
     os.environ["XLA_FLAGS"] = "%s %s" % (os.environ.get("XLA_FLAGS", ""), NO_AUTOTUNING)
     try:
-        result = _compiled(step, target, out, int(count), shard_state)
+        result = _compiled(step, target, out, shape, shard_state)
     except Failed as reason:
         result = {"failed": reason.args[0], "reason": str(reason.args[1])}
     with open(os.path.join(out, "result.json"), "w", encoding="utf-8") as f:
         json.dump(result, f)
 
 
-def _compiled(step: str, target: str, out: str, count: int, shard_state: str) -> dict[str, Any]:
+def _compiled(step: str, target: str, out: str, shape: str, shard_state: str) -> dict[str, Any]:
     try:
         import jax
         from jax.experimental import topologies
     except ImportError as reason:
         raise Failed("jax", reason) from reason
-    devices = _devices(topologies, target, count)
+    devices = _devices(topologies, target, shape)
     from npu_shim.pjrt import jax_compat, manifest
     from npu_shim.pjrt.placement import Placement
     from npu_shim.pjrt.program import Program
@@ -67,11 +67,11 @@ def _compiled(step: str, target: str, out: str, count: int, shard_state: str) ->
     return {"jax": jax.__version__, "memory": sizes, "attention": program.attention}
 
 
-def _devices(topologies: Any, target: str, count: int) -> tuple[Any, ...]:
+def _devices(topologies: Any, target: str, shape: str) -> tuple[Any, ...]:
     with open(target, encoding="utf-8") as f:
         text = f.read()
     try:
-        topology = topologies.get_topology_desc(platform="cuda", target_config=text, topology="1x1x%d" % count)
+        topology = topologies.get_topology_desc(platform="cuda", target_config=text, topology=shape)
     except NotImplementedError as reason:  # "topology not implemented for cuda": no plugin that knows better
         raise Failed("plugin", reason) from reason
     except RuntimeError as reason:

@@ -17,6 +17,7 @@ from npu_shim.pjrt.cost.cards import UNITS, Card
 from npu_shim.pjrt.cost.collectives import Collective
 from npu_shim.pjrt.cost.compiling import Compiled
 from npu_shim.pjrt.cost.kernels import Kernel
+from npu_shim.pjrt.cost.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,11 @@ class CardCost:
         by_memory: share of `seconds` in kernels whose bytes take longer than their operations, 0 to 1.
         compiled_by: the release of JAX.
         devices: cards that run the step together; all other figures are those of one.
-        exchanged: kind of collective, see `kernels.COLLECTIVES`, to {"collectives", "bytes", "overlap"}: how many, the
-            bytes of their results, and how many have products between their start and their end.
+        exchanged: kind of collective, see `kernels.COLLECTIVES`, to {"collectives", "bytes", "overlap", "sent",
+            "seconds"}: how many, the bytes of their results, and how many have products between their start and their
+            end; what a card sends over its link in a step, in bytes, and how long that takes at least.
+        links: names of the links; "" where the card's file has none, and for one card.
+        together: lower bound of the step's time with what the links take, in seconds; None without links.
         notes: what could not be counted.
     """
 
@@ -59,8 +63,15 @@ class CardCost:
     by_memory: float
     compiled_by: str
     devices: int
-    exchanged: Mapping[str, Mapping[str, int]]
+    exchanged: Mapping[str, Mapping[str, float]]
+    links: str = ""
+    together: float | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def efficiency(self) -> float | None:
+        """The bound of the step without exchange, as of one card with this batch, as a part of that with it."""
+        return self.seconds / self.together if self.together else None
 
 
 def of_compiled(name: str, compiled: Compiled, card: Card) -> CardCost:
@@ -72,22 +83,38 @@ def of_compiled(name: str, compiled: Compiled, card: Card) -> CardCost:
     feeds = sum(map(compiled.placement.bytes_of_feed, compiled.described.feeds))
     peak = memory["argument"] + memory["output"] - memory["alias"] + memory["temp"]
     seconds, by_memory = bound(program.all, card)
+    count = len(compiled.placement.devices)
+    lasting = {kernel.name: _lasting(kernel, card) for kernel in program.all}
+    line = Timeline(module, lasting, card.links, count)
+    travels = count > 1 and card.links is not None
+    waits = max(0.0, line.seconds - Timeline(module, lasting, None, count).seconds)
     return CardCost(
         name, card.key, memory["argument"] - feeds, feeds, memory["temp"], peak, max(0, peak - card.memory),
         int(kernels.moved(program.all)), _by_kind(program.all),
         {units: {"products": pair[0], "operations": pair[1]} for units, pair in products.items()},
         sum(kernel.converts * kernel.times for kernel in program.all), seconds, by_memory, "JAX " + compiled.jax,
-        len(compiled.placement.devices), _exchanged(collectives.of(module)),
-        tuple(sorted(program.notes | _attention(compiled.attention))),
+        count, _exchanged(collectives.of(module), line),
+        card.links.text(count) if travels and card.links else "", seconds + waits if travels else None,
+        tuple(sorted(program.notes | _attention(compiled.attention) | _whole(compiled))),
     )  # fmt: skip
 
 
-def _exchanged(exchanges: Sequence[Collective]) -> dict[str, dict[str, int]]:
+def _whole(compiled: Compiled) -> set[str]:
+    """Says where no card has a part of the batch."""
+    placement = compiled.placement
+    count = len(placement.devices)
+    if count == 1 or any(placement.splits(feed.shape) for feed in compiled.described.feeds):
+        return set()
+    return {"no feed can be split over %d cards: each of them computes the whole step" % count}
+
+
+def _exchanged(exchanges: Sequence[Collective], line: Timeline) -> dict[str, dict[str, float]]:
     by_kind = ((kind, [one for one in exchanges if one.kind == kind]) for kind in kernels.COLLECTIVES)
     return {
         kind: {
             "collectives": len(several), "bytes": int(sum(one.bytes for one in several)),
-            "overlap": sum(one.overlaps > 0 for one in several),
+            "overlap": sum(one.overlaps > 0 for one in several), "sent": int(line.travelling[kind].sent),
+            "seconds": line.travelling[kind].seconds,
         }
         for kind, several in by_kind if several
     }  # fmt: skip
@@ -102,11 +129,16 @@ def bound(kernels: Iterable[Kernel], card: Card) -> tuple[float, float]:
     """Returns (seconds that kernels take at least, the share of those whose bytes take longer than their products)."""
     total, by_memory = 0.0, 0.0
     for kernel in kernels:
-        moving = kernel.bytes / card.bandwidth
-        computing = sum(operations / card.peak[card.units(units)] for units, operations in kernel.products)
-        total += kernel.times * max(moving, computing)
-        by_memory += kernel.times * moving if moving >= computing else 0
+        moving, lasting = kernel.bytes / card.bandwidth, _lasting(kernel, card)
+        total += kernel.times * lasting
+        by_memory += kernel.times * moving if moving >= lasting else 0
     return total, by_memory / total if total else 1.0
+
+
+def _lasting(kernel: Kernel, card: Card) -> float:
+    """Seconds that a kernel takes at least, each time."""
+    computing = sum(operations / card.peak[card.units(units)] for units, operations in kernel.products)
+    return max(kernel.bytes / card.bandwidth, computing)
 
 
 def _by_kind(executed: Sequence[Kernel]) -> dict[str, dict[str, int]]:
@@ -141,10 +173,16 @@ def as_text(card: Card, costs: Sequence[CardCost]) -> str:
     rows.append(("converts, fused ones too", [str(cost.converts) for cost in costs]))
     rows.append(report.compared("step time at least", [cost.seconds for cost in costs], _milliseconds))
     rows.append(("limited by", [_limit(cost) for cost in costs]))
-    count = "%d of them, figures of one: " % costs[0].devices if costs[0].devices > 1 else ""
+    if any(cost.links for cost in costs):
+        rows.append(("sent over links", [_sent(cost) for cost in costs]))
+        rows.append(("step time with that, at least", [_milliseconds(cost.together or cost.seconds) for cost in costs]))
+        rows.append(("efficiency", ["%.0f %%" % (100 * (cost.efficiency or 1)) for cost in costs]))
+    counts = dict.fromkeys(str(cost.devices) for cost in costs)
+    count = "%s of them, figures of one: " % " or ".join(counts) if list(counts) != ["1"] else ""
     lines = ["%s: %s%s, %s, %s" % (
         card.key, count, card.name, report.scaled(card.memory, "B"), report.scaled(card.bandwidth, "B/s")
     ), *report.aligned(rows)]  # fmt: skip
+    lines += ["links: %s" % text for text in dict.fromkeys(cost.links for cost in costs if cost.links)]
     lines += ["note: %s" % note for note in sorted({note for cost in costs for note in cost.notes})]
     return "\n".join(lines) + "\n"
 
@@ -168,6 +206,15 @@ def _exchange(cost: CardCost, kind: str) -> str:
     if some is None:
         return "-"
     return "%d (%s), %d overlap products" % (some["collectives"], report.scaled(some["bytes"], "B"), some["overlap"])
+
+
+def _sent(cost: CardCost) -> str:
+    """What a card sends in a step, and how much of the time of that nothing is computed."""
+    if not cost.links or cost.together is None:
+        return "-"
+    sent, seconds = (sum(some[part] for some in cost.exchanged.values()) for part in ("sent", "seconds"))
+    words = report.scaled(sent, "B"), _milliseconds(seconds), _milliseconds(cost.together - cost.seconds)
+    return "%s in %s, of which %s wait" % words
 
 
 def _fit(cost: CardCost, card: Card) -> str:

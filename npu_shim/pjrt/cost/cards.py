@@ -5,7 +5,8 @@
 
 `gpu_device_info` has the fields of XLA's GpuDeviceInfoProto (xla/stream_executor/device_description.proto), in bytes,
 bytes a second and GHz. `peak` has operations a second of dense products by the units that compute them; "tf32" is what
-float32 products take by default, and what a card has no units for is computed in float32.
+float32 products take by default, and what a card has no units for is computed in float32. "link" and "network" name
+what joins it to the others of a host and to other hosts, see `links`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from dataclasses import dataclass
 from typing import Any, Mapping
 
 from npu_shim import configs
+from npu_shim.pjrt.cost import links
+from npu_shim.pjrt.cost.links import Links
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 UNITS = ("float64", "float32", "tf32", "bfloat16", "float16")
 INFO = "gpu_device_info"
 MODEL = "h100.json"  # has every field that a card may have
-OPTIONAL = {"peak." + units for units in UNITS if units != "float32"}
+LINKS = ("link", "network")  # names of `configs/links.json`: to the cards of a host, and of its port to other hosts
+OPTIONAL = {*LINKS, *("peak." + units for units in UNITS if units != "float32")}
 # what the target says of software: the cuDNN and CUDA that JAX 0.12's plugin comes with
 SOFTWARE = 'platform_name: "CUDA"\ndnn_version_info { major: 9 minor: 28 }\nruntime_version { major: 12 minor: 9 }\n'
 
@@ -38,6 +42,7 @@ class Card:
         bandwidth: bytes a second.
         peak: one of `UNITS` to operations a second; at least "float32".
         target: XLA's GpuTargetConfigProto as text.
+        links: what joins it to others; None where its file does not say.
     """
 
     key: str
@@ -47,6 +52,7 @@ class Card:
     bandwidth: float
     peak: Mapping[str, float]
     target: str
+    links: Links | None = None
 
     def units(self, wanted: str) -> str:
         """Returns which of its `UNITS` compute products in those: float32's where it has none of them."""
@@ -89,7 +95,17 @@ def _of_file(key: str, path: str) -> Card:
     return Card(
         key, values["name"], values["source"], info["device_memory_size"], float(info["memory_bandwidth"]),
         {units: float(peak) for units, peak in values["peak"].items()}, text,
+        _links(path, values),
     )  # fmt: skip
+
+
+def _links(path: str, values: Mapping[str, Any]) -> Links | None:
+    if not set(LINKS) <= set(values):
+        return None
+    try:
+        return links.of(*(values[name] for name in LINKS))
+    except ConfigError as reason:
+        raise ConfigError("target file '%s': %s%s" % (path, reason.problems[0], _way_out())) from None
 
 
 def _way_out() -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Iterator
 
 from npu_shim.pjrt.cost import hlo, kernels
-from npu_shim.pjrt.cost.hlo import Computation, Module
+from npu_shim.pjrt.cost.hlo import Computation, Instruction, Module
 
 CALLS = ("fusion", "custom-call", *kernels.PRODUCTS)
 START, DONE = "-start", "-done"
@@ -39,6 +39,12 @@ def of(module: Module) -> tuple[Collective, ...]:
     return tuple(itertools.chain.from_iterable(_of(module, part) for part in module.computations.values()))
 
 
+def kind_of(instruction: Instruction) -> str:
+    """Returns which of `kernels.COLLECTIVES` an instruction is, or starts; "" for none."""
+    kind = instruction.code[: -len(START)] if instruction.code.endswith(START) else instruction.code
+    return kind if kind in kernels.COLLECTIVES else ""
+
+
 def _of(module: Module, computation: Computation) -> Iterator[Collective]:
     instructions = list(computation.instructions.values())
     ends = {instruction.operands[0]: number for number, instruction in enumerate(instructions)
@@ -46,8 +52,8 @@ def _of(module: Module, computation: Computation) -> Iterator[Collective]:
     products = [number for number, one in enumerate(instructions)
                 if one.code in CALLS and kernels.computes_product(module, computation, one)]  # fmt: skip
     for number, instruction in enumerate(instructions):
-        kind = instruction.code[: -len(START)] if instruction.code.endswith(START) else instruction.code
-        if kind not in kernels.COLLECTIVES:
+        kind = kind_of(instruction)
+        if not kind:
             continue
         end = ends.get(instruction.name, number)
         result = instructions[end]

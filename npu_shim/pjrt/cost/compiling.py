@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Mapping
 
 from npu_shim.pjrt import manifest, other_python
-from npu_shim.pjrt.cost import card_compiler, cards
+from npu_shim.pjrt.cost import card_compiler, cards, links
 from npu_shim.pjrt.cost.cards import Card
 from npu_shim.pjrt.manifest import Manifest
 from npu_shim.pjrt.placement import Placement, of_cards
@@ -84,7 +84,7 @@ def compiled(folder: str, card: Card, python: str | None = None, placement: Plac
         target = os.path.join(out, "target")
         with open(target, "w", encoding="utf-8") as f:
             f.write(card.target)
-        how = str(len(placement.devices)), placement.shard_state
+        how = links.topology(len(placement.devices)), placement.shard_state
         said = other_python.run(python, card_compiler.__file__, os.path.abspath(folder), target, out, *how)
         try:
             result = json.loads(_text(out, "result.json"))

@@ -30,7 +30,7 @@ def of_folders(
     wanted: Sequence[Card],
     python: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
-    placement: Placement = compiling.ONE,
+    *placements: Placement,
 ) -> OnCards:
     """Compiles exported steps for cards.
 
@@ -39,7 +39,8 @@ def of_folders(
         wanted: the Cards.
         python: an interpreter with JAX and its CUDA plugin; default as for `compiling.interpreter`.
         progress: is told in a line what is done.
-        placement: of how many cards of a kind, and what each has of the state.
+        *placements: of how many cards of a kind, and what each has of the state; default: of one. Of several, all are
+            compared.
 
     Raises:
         ConfigError: a folder, the interpreter or a card cannot be used, see `compiling.compiled`.
@@ -48,18 +49,20 @@ def of_folders(
     if twice:
         raise ConfigError("two targets are called '%s': name each once, and files otherwise than cards" % twice[0])
     names = _names(folders)
+    ways = [(card, placement) for placement in placements or [compiling.ONE] for card in wanted]
     for folder in folders:  # before the first of them takes its minutes
-        for card in wanted:
-            compiling.require_room(manifest.read(folder), card, placement)
+        for way in ways:
+            compiling.require_room(manifest.read(folder), *way)
     costs: dict[str, Cost] = {}
     by_card: dict[str, list[CardCost]] = {card.key: [] for card in wanted}
     for name, folder in zip(names, folders):
-        for card in wanted:
+        for card, placement in ways:
             begin = time.perf_counter()
             compiled = compiling.compiled(folder, card, python, placement)
-            by_card[card.key].append(card_report.of_compiled(name, compiled, card))
+            column = name if len(placements) < 2 else "%s on %d" % (name, len(placement.devices))
+            by_card[card.key].append(card_report.of_compiled(column, compiled, card))
             costs[name] = costs.get(name) or of_text(name, compiled.before, compiled.described)
-            progress("%s: compiled for %s in %.0f s" % (name, card.key, time.perf_counter() - begin))
+            progress("%s: compiled for %s in %.0f s" % (column, card.key, time.perf_counter() - begin))
     return OnCards(tuple(costs.values()), tuple((card, tuple(by_card[card.key])) for card in wanted))
 
 
