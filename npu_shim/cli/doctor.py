@@ -33,7 +33,7 @@ def main(_: argparse.Namespace) -> int:
 
     print("XLA           %s (NPU_SHIM_XLA=auto|on|off)" % ("on" if clusters.wanted({}) else "off"))
     print("engine        %s" % _describe_engine())
-    return 0 if healthy and _self_test() else 1
+    return 0 if _print_packages(tf.__version__) and healthy and _self_test() else 1
 
 
 def _describe_engine():
@@ -72,6 +72,16 @@ def _print_hook():
         print("hook          not built: %s" % reason)
         return False
     return True
+
+
+def _print_packages(tensorflow):
+    """Prints the packages that are not what TensorFlow takes; says whether it works with all of them."""
+    from npu_shim.compat.python import pins
+
+    broken = pins.broken(tensorflow)
+    for text in broken + pins.unmet(tensorflow):
+        print("packages      %s" % text)
+    return not broken
 
 
 def _print_estimator():

@@ -19,6 +19,7 @@ from npu_shim.compat import after_215, callers, quiet
 from npu_shim.compat.behaviour import arguments, debug_hooks
 from npu_shim.compat.keras import one_keras, real_keras
 from npu_shim.compat.names import core_alias, faces, moved, names
+from npu_shim.compat.python import pins
 from npu_shim.configs import extras
 from npu_shim.rewriter import tf_internals
 
@@ -97,6 +98,7 @@ def import_tensorflow() -> Any:
     except ImportError as reason:
         raise without_tensorflow(reason) from reason
     real_keras.require(tf.__version__)
+    pins.refuse(tf.__version__)
     after_215.restore(importlib.import_module(V1))
     return tf
 

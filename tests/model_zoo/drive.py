@@ -40,11 +40,12 @@ def run(recipe, zoo, work, compare=False):
 
 
 def run_way(recipe, repositories, work, way, beside):
-    """Runs a recipe of a public repository in one way and returns its Outcome.
+    """Runs a recipe of a public repository, or of a library, in one way and returns its Outcome.
 
     Args:
         recipe: a Recipe.
-        repositories: pathlib.Path of a folder with a checkout in owner/name for each repository; it is only read.
+        repositories: pathlib.Path of a folder with a checkout in owner/name for each repository, or with a folder for
+            each library; it is only read.
         work: pathlib.Path of a folder for copies, logs and traces, which stay there.
         way: a Way.
         beside: the losses of the way that this one's are held against, a list; None where they are not known.
@@ -81,13 +82,15 @@ def _start_all(recipe, net, way, env, log):
             return status
     env["ZOO_STEPS"] = str(recipe.steps or 0)
     options = [*recipe.options, *way.options]
-    status = _start(recipe, recipe.run, net, [str(HERE / "observe.py"), *options], env, log)
+    runner = [str(HERE / "observe.py"), *options]
+    python = os.environ[way.python] if way.python else sys.executable
+    status = _start(recipe, recipe.run, net, runner, env, log, python)
     if status == 0 and recipe.again:
         return _start(recipe, recipe.again, net, ["-m", "npu_shim", "run", *options], {}, log)
     return status
 
 
-def _start(recipe, command, net, runner, env, log):
+def _start(recipe, command, net, runner, env, log, python=sys.executable):
     """Runs a script to its end, or the recipe's limit; returns its exit status, None at the limit."""
     words = [word.replace("{net}", str(net)) for word in shlex.split(command)]
     own = {**os.environ, **ONE_DEVICE, **FIXED_ORDER, "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2", **env}
@@ -95,7 +98,7 @@ def _start(recipe, command, net, runner, env, log):
     folders = [str(net / folder) for folder in recipe.path] + [own.get("PYTHONPATH", "")]
     own["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
     started = subprocess.Popen(
-        [sys.executable, *runner, *words],
+        [python, *runner, *words],
         cwd=str(net / recipe.cwd), env=own, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
         start_new_session=True,
     )  # fmt: skip

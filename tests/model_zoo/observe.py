@@ -30,6 +30,7 @@ STEPS = int(os.environ.get("ZOO_STEPS") or 0)
 SECONDS = 60  # of training, in a run that is stopped
 LEAST = 4  # steps before the time counts
 _UPDATES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")  # how the types of updating ops begin
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 class Watch:
@@ -72,18 +73,33 @@ def _is_scalar(value):
 
 
 def _trains(graph, names):
-    """Whether an op upstream of the fetches updates a variable by a gradient, or belongs to a gradient."""
+    """Whether an op upstream of the fetches updates a variable by a gradient, or belongs to a gradient.
+
+    A function that is called counts as its ops do.
+    """
+    functions = None
     waiting = [graph.get_operation_by_name(name.split(":")[0]) for name in names]
     seen = set(waiting)
     while waiting:
         op = waiting.pop()
         if op.type.startswith(_UPDATES) or "gradients" in op.name.lower():  # not labels_stop_gradient, of every loss
             return True
+        if op.type in _CALLS:
+            functions = functions or {f.signature.name: f for f in graph.as_graph_def().library.function}
+            if _updates(functions, op.get_attr("f").name):
+                return True
         for before in [*(tensor.op for tensor in op.inputs), *op.control_inputs]:
             if before not in seen:
                 seen.add(before)
                 waiting.append(before)
     return False
+
+
+def _updates(functions, name):
+    """Whether a function, or one that it calls, updates a variable by a gradient."""
+    nodes = functions[name].node_def if name in functions else ()
+    called = [node.attr["f"].func.name for node in nodes if node.op in _CALLS]
+    return any(node.op.startswith(_UPDATES) for node in nodes) or any(_updates(functions, inner) for inner in called)
 
 
 def watch(base):

@@ -6,8 +6,9 @@ import shlex
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 HERE = pathlib.Path(__file__).resolve().parent
-# the folders of recipes: for the vendor's collection, and for public repositories that know no NPU
-ZOO, REPOSITORIES = "recipes", "repositories"
+# the folders of recipes: for the vendor's collection, for public repositories that know no NPU, and for libraries
+ZOO, REPOSITORIES, LIBRARIES = "recipes", "repositories", "libraries"
+SCRIPTS = HERE / LIBRARIES / "scripts"  # a folder a library, with a training script of our own
 
 
 def no_data(folder, random):
@@ -18,7 +19,8 @@ class Recipe(NamedTuple):
     """How one public script is run, and what it is expected to do. Only `network` and `run` have no default.
 
     Attributes:
-        network: path of the network's folder in a checkout of the collection; of a public repository, owner/name.
+        network: path of the network's folder in a checkout of the collection; of a public repository, owner/name;
+            of a library, its name.
         run: the script and its arguments as in a shell, seen from `cwd`; {net} is the folder of the copied network.
         data: function (folder of the copied network, numpy Generator) that writes what the script reads.
         mode: the precision mode that the script asks for, as the rewriter names it.
@@ -37,6 +39,7 @@ class Recipe(NamedTuple):
         others: folder below the network's -> another repository, owner/name, that belongs there (a submodule).
         again: a script with arguments that is run afterwards in the same way and reads the checkpoint.
         apart: how far losses may be from float32's, if further than a way has it: for networks that draw in each step.
+        install: of a library, what `pip install --no-deps` takes beside TensorFlow 2.15 and requirements.txt.
         domain: filled in with the name of the file that the recipe stands in.
     """
 
@@ -59,6 +62,7 @@ class Recipe(NamedTuple):
     others: Mapping[str, str] = {}
     again: str = ""
     apart: float = 0.0
+    install: str = ""
     domain: str = ""
 
     @property

@@ -3,13 +3,15 @@
     scripts/model_zoo --zoo DIR                      the vendor's networks: all that have a recipe
     scripts/model_zoo word2vec vision --zoo DIR      those with the word in their name, or of the domain
     scripts/model_zoo --repositories DIR             public TensorFlow 1 repositories, three ways each
-    scripts/model_zoo --list                         the recipes of both
+    scripts/model_zoo --libraries                    libraries of the time, installed where this runs
+    scripts/model_zoo --list                         the recipes of all three
 
 --zoo's DIR is a checkout of the collection (the folder with TensorFlow/ in it), --repositories' a folder with a
 checkout in owner/name for each repository; both are only read. Each script runs through `npu-shim run` in a copy of its
 folder, with small made-up data. A network is whole when it trains and ends as expected, with finite losses and its
 checkpoint written: in the precision mode that it asks for, or, of repositories that ask for none, in float32, in mixed
-precision and with the engine, the losses of these beside those of float32.
+precision and with the engine, the losses of these beside those of float32. A library's script is our own and short, as
+its tutorial has it; `--ways 1.15.5` runs it on the real TensorFlow 1.15.5 that NPU_SHIM_TF115 names the interpreter of.
 """
 
 import argparse
@@ -19,11 +21,12 @@ import pathlib
 import sys
 import tempfile
 
+import library_table
 import table
 import way_table
 from drive import folder_of, repositories_of, run, run_way
 from judge import OWN_FAULT, WHOLE
-from recipe import REPOSITORIES, ZOO, chosen
+from recipe import LIBRARIES, REPOSITORIES, SCRIPTS, ZOO, chosen
 from ways import THREE, WAYS, chosen_ways
 
 
@@ -34,7 +37,7 @@ def main(argv=None):
         if args.list:
             print("\n".join(_listed(args.networks)))
             return 0
-        runs, show = _runs(args), way_table if args.repositories else table
+        runs, show = _runs(args)
     except LookupError as reason:
         print("model_zoo: %s" % reason.args[0], file=sys.stderr)
         return 2
@@ -44,9 +47,9 @@ def main(argv=None):
 
 
 def _listed(words):
-    """A line for each recipe with the words, of both collections."""
+    """A line for each recipe with the words, of all collections."""
     lines, refused = [], []
-    for collection in (ZOO, REPOSITORIES):
+    for collection in (ZOO, REPOSITORIES, LIBRARIES):
         try:
             lines += ["%-16s %s" % (recipe.domain, recipe.name) for recipe in chosen(words, collection)]
         except LookupError as reason:
@@ -57,16 +60,21 @@ def _listed(words):
 
 
 def _runs(args):
-    """What is to be run: name -> function of the results that are known, which returns an Outcome; makes the folder."""
-    if not args.zoo and not args.repositories:
+    """What is to be run: name -> function of the results that are known, which returns an Outcome; and its table."""
+    collection = LIBRARIES if args.libraries else REPOSITORIES if args.repositories else ZOO
+    if collection is ZOO and not args.zoo:
         raise LookupError("--zoo DIR, or the environment's NPU_SHIM_ZOO, must name a checkout of the collection")
-    recipes = chosen(args.networks, REPOSITORIES if args.repositories else ZOO)
+    recipes = chosen(args.networks, collection)
     ways = chosen_ways(args.ways)
-    folder = repositories_of(args.repositories, recipes) if args.repositories else folder_of(args.zoo)
+    if collection is ZOO:
+        folder = folder_of(args.zoo)
+    else:
+        folder = SCRIPTS if args.libraries else repositories_of(args.repositories, recipes)
     args.work = work = pathlib.Path(args.work or tempfile.mkdtemp(prefix="model-zoo-"))
-    if not args.repositories:
-        return {recipe.name: _of_zoo(recipe, folder, work, args.compare) for recipe in recipes}
-    return {way_table.key(recipe.name, way): _of_way(recipe, folder, work, way) for recipe in recipes for way in ways}
+    if collection is ZOO:
+        return {recipe.name: _of_zoo(recipe, folder, work, args.compare) for recipe in recipes}, table
+    runs = {way_table.key(recipe.name, way): _of_way(recipe, folder, work, way) for way in ways for recipe in recipes}
+    return runs, library_table if args.libraries else way_table
 
 
 def _of_zoo(recipe, zoo, work, compare):
@@ -107,9 +115,10 @@ def _arguments():
         "--repositories", metavar="DIR", default=os.environ.get("NPU_SHIM_REPOSITORIES"),
         help="run public repositories instead, from their checkouts in DIR/owner/name",
     )  # fmt: skip
+    parser.add_argument("--libraries", action="store_true", help="run libraries instead, with scripts of our own")
     parser.add_argument(
         "--ways", metavar="WAYS", default=",".join(way.name for way in THREE),
-        help="of repositories, with commas between them: %s; default %%(default)s" % ", ".join(WAYS),
+        help="of repositories and libraries, with commas between them: %s; default %%(default)s" % ", ".join(WAYS),
     )  # fmt: skip
     parser.add_argument("--work", metavar="DIR", help="where copies and logs go; a new temporary folder without")
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="scripts at once")

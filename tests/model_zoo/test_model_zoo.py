@@ -5,14 +5,15 @@ import subprocess
 import sys
 
 import drive
+import library_table
 import pytest
 import suite
 import table
 import way_table
 from drive import _start, folder_of, repositories_of, run, run_way
 from judge import NO_STEP, NOT_TAKEN, OTHER, OWN_FAULT, STOPS, WHOLE, Ran, judge, judge_way, last_error
-from recipe import HERE, REPOSITORIES, Recipe, chosen, recipes
-from ways import ENGINE, FLOAT32, MIXED, THREE, chosen_ways
+from recipe import HERE, LIBRARIES, REPOSITORIES, SCRIPTS, Recipe, chosen, recipes
+from ways import ENGINE, FLOAT32, MIXED, REAL, THREE, chosen_ways
 
 # a loop that is stopped, and a script that ends by itself with a checkpoint
 SAMPLE = ("word2vec_ID0134", "LeNet_ID0127")
@@ -130,6 +131,34 @@ def test_a_repository_has_a_row_with_all_ways():
     shown = way_table.markdown(outcomes)
     assert "| a/b | x.py | whole | other precision |" in shown
     assert "1 scripts: 1 of 1 whole in float32, 0 of 1 whole in mixed; 0 in every way" in shown
+
+
+def test_a_library_has_a_row_with_what_was_installed():
+    name = "tflearn:train.py"
+    outcomes = {
+        name + " float32": judge_way(RECIPE, FLOAT32, ran(step(1, loss=2.5)), None),
+        name + " mixed": judge_way(RECIPE, MIXED, ran(GRAPH, step(1, loss=2.5)), [2.5]),
+        name + " 1.15.5": judge_way(RECIPE, REAL, ran(step(1, loss=2.0)), [2.5]),
+    }
+    shown = library_table.markdown(outcomes)
+    assert "| tflearn | `tflearn==0.5.0` | whole | whole |  | stops | 4 of 9 |" in shown
+    assert "1 libraries: 1 of 1 whole in float32, 1 of 1 whole in mixed, 0 of 1 whole in 1.15.5; 0 in every" in shown
+
+
+def test_each_library_has_a_script_and_says_what_is_installed():
+    everything = recipes(LIBRARIES)
+    assert len({recipe.name for recipe in everything}) == len(everything)
+    assert all(recipe.install and recipe.checkpoint for recipe in everything)
+    assert {path.name for path in SCRIPTS.iterdir()} == {recipe.network for recipe in everything}
+    assert all((SCRIPTS / recipe.network / "train.py").is_file() for recipe in everything)
+
+
+def test_the_real_one_needs_its_interpreter(monkeypatch):
+    monkeypatch.delenv("NPU_SHIM_TF115", raising=False)
+    with pytest.raises(LookupError, match="NPU_SHIM_TF115 must name an interpreter"):
+        chosen_ways("float32,1.15.5")
+    monkeypatch.setenv("NPU_SHIM_TF115", sys.executable)
+    assert chosen_ways("1.15.5") == [REAL]
 
 
 def test_ways_are_named():

@@ -4,8 +4,9 @@ from judge import OWN_FAULT, WHOLE
 from table import figure
 from ways import ENGINE, FLOAT32, MIXED, WAYS
 
+OURS = [name for name, way in WAYS.items() if not way.python]
 HEAD = (
-    "repository", "script", *WAYS, "mode", "slots lowered", "steps taken", "first loss", "mixed", "engine", "cause",
+    "repository", "script", *OURS, "mode", "slots lowered", "steps taken", "first loss", "mixed", "engine", "cause",
 )  # fmt: skip
 
 
@@ -16,9 +17,9 @@ def key(name, way):
 
 def counts(outcomes):
     """How many scripts were whole in each way, and in all that they were run in; `outcomes`: key -> Outcome."""
-    rows = _rows(outcomes)
+    rows = by_name(outcomes)
     words = []
-    for name in WAYS:
+    for name in OURS:
         ran = [row[name] for row in rows.values() if name in row]
         if ran:
             words.append("%d of %d whole in %s" % (sum(map(_is_whole, ran)), len(ran), name))
@@ -29,13 +30,13 @@ def counts(outcomes):
 def markdown(outcomes):
     """All results as a Markdown table; `outcomes`: key -> Outcome."""
     lines = ["| %s |" % " | ".join(HEAD), "|" + " --- |" * len(HEAD)]
-    for name, row in sorted(_rows(outcomes).items()):
+    for name, row in sorted(by_name(outcomes).items()):
         lines.append("| %s |" % " | ".join(cell.replace("|", "\\|") for cell in _cells(name, row)))
     return "\n".join([*lines, "", counts(outcomes), ""])
 
 
-def _rows(outcomes):
-    """name -> way -> Outcome."""
+def by_name(outcomes):
+    """The results as name -> way -> Outcome; `outcomes`: key -> Outcome."""
     rows = {}
     for stored, outcome in outcomes.items():
         name, way = stored.rsplit(" ", 1)
@@ -53,8 +54,8 @@ def _cells(name, row):
     lowered = "%d of %d" % (mixed.lowered, mixed.slots) if mixed and mixed.slots else ""
     taken = "%d of %d" % (engine.taken, engine.written) if engine and engine.taken is not None else ""
     losses = [figure(row[way.name].first_loss) if way.name in row else "" for way in (FLOAT32, MIXED, ENGINE)]
-    results = [row[way].result if way in row else "" for way in WAYS]
-    causes = ["%s: %s" % (way, row[way].cause) for way in WAYS if way in row and row[way].cause]
+    results = [row[way].result if way in row else "" for way in OURS]
+    causes = ["%s: %s" % (way, row[way].cause) for way in OURS if way in row and row[way].cause]
     own = [row[way].cause for way in row if row[way].result == OWN_FAULT]
     why = "; ".join(own[:1] or causes)
     return (repository, script, *results, mixed.mode if mixed else "", lowered, taken, *losses, why)

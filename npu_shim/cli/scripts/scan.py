@@ -11,6 +11,7 @@ import platform
 import warnings
 from typing import Any, Iterable, Mapping, Sequence
 
+from npu_shim.compat.python import pins
 from npu_shim.compat.scan import files as scan
 from npu_shim.compat.scan import meanings, modules, search_path
 from npu_shim.compat.scan import reach as scan_reach
@@ -51,7 +52,7 @@ def main(args: argparse.Namespace) -> int:
     for path, line, cause in report.unread:
         where = "%s:%d: not Python %s" % (path, line, platform.python_version()) if line else path + ": cannot be read"
         print("%s: %s" % (where, cause))
-    for line in report.silent:
+    for line in [*report.silent, *pins.broken(version)]:
         print(line)
     if args.all:
         print("".join(_listed("ok", report.found) + _listed("optional", report.optional)), end="")

@@ -2,13 +2,16 @@
 
     tf.__version__, tf.VERSION, tf.version.VERSION, tf.compat.v1.__version__, tensorflow.python.framework.versions
 
-Scripts branch on it, and so does a Keras of that time. Other installed libraries, TensorFlow itself among them,
-were chosen for the one that runs.
+Scripts branch on it, and so does a Keras of that time, and what OF_THEN has. Other installed libraries, TensorFlow
+itself among them, were chosen for the one that runs.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 import sys
+import types
 from typing import Any
 
 from npu_shim.compat import callers
@@ -18,6 +21,14 @@ from npu_shim.rewriter import tf_internals
 SCRIPTS_VERSION = "1.15.0"  # CANN's TensorFlow 1 is this one
 _COMMIT = "v1.15.0-rc3-22-g590d6ee"  # of that release
 TOLD = {"__version__": SCRIPTS_VERSION, "VERSION": SCRIPTS_VERSION, "GIT_VERSION": _COMMIT, "__git_version__": _COMMIT}
+
+# libraries that refuse TensorFlow 2, or take another way with it, though the one way that they know is TensorFlow 1's:
+# package -> (its name for pip, the first version that is written for TensorFlow 2)
+OF_THEN = {
+    "gpt_2_simple": ("gpt-2-simple", (0, 8)),
+    "privacy": ("tensorflow-privacy", (0, 3)),
+    "tensorflow_privacy": ("tensorflow-privacy", (0, 3)),
+}
 
 
 def tell(module: Any, real: Any) -> None:
@@ -67,10 +78,29 @@ def _told(name: str, own: str, wrapper: str) -> property:
         frame = sys._getframe(1)
         while frame.f_code.co_filename == wrapper and frame.f_back is not None:
             frame = frame.f_back
-        as_then = callers.is_script(frame) or real_keras.is_its_own(frame)
+        as_then = callers.is_script(frame) or real_keras.is_its_own(frame) or _is_of_then(_package(frame))
         return vars(self).get(given) or (TOLD[name] if as_then else own)
 
     def set_(self: Any, value: Any) -> None:
         vars(self)[given] = None if value in (TOLD[name], own) else value  # a mock sets back what it was told
 
     return property(get, set_, lambda self: vars(self).pop(given, None))
+
+
+def _package(frame: types.FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).split(".")[0]
+
+
+@functools.lru_cache(maxsize=None)
+def _is_of_then(package: str) -> bool:
+    """Whether a package is one of OF_THEN, installed in a version before the first for TensorFlow 2."""
+    if package not in OF_THEN:
+        return False
+    from importlib import metadata
+
+    name, first = OF_THEN[package]
+    try:
+        present = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return tuple(map(int, re.findall(r"\d+", present)[: len(first)])) < first

@@ -82,6 +82,7 @@ NAMES = {
         **{name: (_IMAGES + name, "SciPy 1.2") for name in ("toimage", "fromimage", "bytescale")},
         **{name: ("scipy.special." + name, "SciPy 1.0") for name in ("comb", "factorial", "logsumexp")},
     },
+    "scipy.optimize.optimize": {"_status_message": ("scipy.optimize._optimize._status_message", "SciPy 1.8")},
     "scipy.ndimage": {"imread": (_IMAGES + "imread", "SciPy 1.2")},
     "matplotlib.cm": {"get_cmap": ("matplotlib.pyplot.get_cmap", "Matplotlib 3.9")},
     "networkx": {
@@ -159,6 +160,7 @@ MODULES = {
     **dict.fromkeys(
         ("scipy.sparse.linalg.eigen", "scipy.sparse.linalg.eigen.arpack"), ("scipy.sparse.linalg", "SciPy 1.8")
     ),
+    "scipy._lib.six": (__package__ + ".scipy_six", "SciPy 1.5"),
     "sklearn.externals.joblib": ("joblib", "scikit-learn 0.23"),
     "sklearn.cross_validation": ("sklearn.model_selection", "scikit-learn 0.20"),
     "sklearn.ensemble.forest": ("sklearn.ensemble._forest", "scikit-learn 0.24"),
