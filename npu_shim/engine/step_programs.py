@@ -18,6 +18,11 @@ from npu_shim.xla.step_function import Prepared
 
 IN_SESSION = "run the step in a session"
 EACH_VALUE = "the step is compiled for each value of feed '%s': %s"
+MANY = 16  # programs for values of feeds of floats, which hardly come twice
+TOO_MANY = (
+    "the step was compiled for %d values of feed '%s', which holds floating-point numbers: %s; make it one of "
+    "`constants`, or run the step in a session"
+)
 DIFFERING = (
     "feed '%s' must have one value in the %d steps of a call, for which the step is compiled: %s; leave out "
     "iterations_per_loop"
@@ -61,6 +66,7 @@ class StepPrograms:
         self._names = [feed.name for feed in prepared.feeds.values()]
         self._updated = [variable for variable in prepared.state if variable.updated]
         self._told: dict[str, str] = {}  # name of a feed whose value is part of programs -> why
+        self._of_floats = 0  # how many programs were made for values of feeds of floats
         self._lock = threading.RLock()
         self._opened: _Opened | None = None
         self._is_there = self._is_newer = False  # whether the device has the variables, and newer values of them
@@ -160,6 +166,10 @@ class StepPrograms:
 
     def _load(self, shapes: Any, known: Mapping[str, Any]) -> Any:
         """Compiles the program for feeds of these shapes and values; returns its number."""
+        floating = [name for name, value in known.items() if value.size > 1 and value.dtype.kind not in "iub"]
+        self._of_floats += bool(floating)
+        if self._of_floats > MANY:
+            raise PlanError(TOO_MANY % (MANY, floating[0], self._told[floating[0]]))
         device = self._open().device
         described, step = traced.of(self._prepared, shapes, known, device, cache=self._cache)
         try:

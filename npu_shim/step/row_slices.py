@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import schedule
+from npu_shim.step.containers import rooms
 from npu_shim.step.graph import Node
 from npu_shim.step.masks import masked
 from npu_shim.step.refusals import Unknown, Unsupported
-from npu_shim.step.values import Dims, Pairs, Rows, Size, ints, is_known, traced
+from npu_shim.step.values import Dims, Pairs, Rows, Size, ints, is_known, is_tensor, traced
 
 OPS = frozenset(["StridedSlice", "Slice", "StridedSliceGrad"])
 
@@ -96,9 +97,22 @@ def _taken(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
         part = _sliced(array if count is None else Rows(array, count), entries)
         return part.array if isinstance(part, Rows) else part
 
-    g = masked(gradient.array, gradient.count, 0) if isinstance(gradient, Rows) else traced(gradient)
-    (result,) = jax.linear_transpose(forward, jax.ShapeDtypeStruct(room, g.dtype))(g)
+    like = jax.ShapeDtypeStruct(room, gradient.dtype if is_tensor(gradient) else gradient.array.dtype)
+    if isinstance(gradient, Rows):
+        g = masked(gradient.array, gradient.count, 0)
+    else:
+        g = _with_room(traced(gradient), jax.eval_shape(forward, like).shape)
+        part = _sliced(jnp.zeros(room, bool) if count is None else Rows(jnp.zeros(room, bool), count), entries)
+        if isinstance(part, Rows):
+            rooms.require_where(scope, node, part.count == np.int32(gradient.shape[0]))
+    (result,) = jax.linear_transpose(forward, like)(g)
     return result if count is None else Rows(result, count)
+
+
+def _with_room(gradient: Any, shape: Sequence[int]) -> Any:
+    """A gradient of a known number of rows, of a slice that has room for more."""
+    more = shape[0] - gradient.shape[0] if shape and gradient.ndim == len(shape) else 0
+    return jnp.pad(gradient, [(0, more), *[(0, 0)] * (gradient.ndim - 1)]) if more > 0 else gradient
 
 
 def _counted_alike(scope: Any, x: Any, entries: Sequence[Entry]) -> Any:

@@ -109,6 +109,18 @@ def _sparse(draw, *others):
     return [_indices(draw, 6, 3, 5), _floats(draw, 6), known([3, 5], np.int64), *others], {}
 
 
+def _summed(draw, least):
+    """Two in order, some of whose elements stand in one place; below `least` a sum is left out."""
+    inputs, many = _sparse(draw)[0], draw.one_of(0, 9)
+    return [*inputs, _indices(draw, many, 3, 5), _floats(draw, many), inputs[2], known(least, F32)], {}
+
+
+def _summed_grad(draw):
+    parts = [_indices(draw, 6, 3, 5), _indices(draw, 7, 3, 5)]
+    places = np.unique(np.concatenate(parts), axis=0)
+    return [_floats(draw, len(places)), *parts, places], {}
+
+
 def _mostly_zeros(draw):
     """Attribute `a_is_sparse` is a hint; the dtypes of the two may differ."""
     a, b = bool(draw.random.randint(2)), bool(draw.random.randint(2))
@@ -135,10 +147,6 @@ def _rows_with_gaps(draw):
     """Indices by row, in no order within the table, where rows lack elements."""
     count = draw.random.randint(1, 6)
     return [_indices(draw, count, 5, 4), _floats(draw, count), known([5, 4], np.int64), _scalar(0.5, F32)], {}
-
-
-def _filled_grad(draw):
-    return [np.int64([0, 2, 3, 5]), _floats(draw, 7)], {}
 
 
 def _segments_grad(draw):
@@ -423,6 +431,8 @@ FAMILIES = {
             {},
         )
     ),
+    "SparseAdd": _with(lambda d: _summed(d, 0), lambda d: _summed(d, 0.7)),
+    "SparseAddGrad": _with(_summed_grad),
     "DenseToDenseSetOperation": _with(_sets),
     "ListDiff": _with(lambda d: ([known(d.random.randint(0, 9, 6)), known(d.random.randint(0, 9, 4))], {})),
     "Bucketize": _with(lambda d: ([_floats(d, 9)], {"boundaries": [-1.0, 0.5, 2.0]})),
@@ -462,7 +472,7 @@ FAMILIES = {
     "TridiagonalSolve": _with(_three_diagonals),
     "TridiagonalMatMul": _with(_product_of_diagonals),
     "SparseFillEmptyRows": _with(_rows_with_gaps),
-    "SparseFillEmptyRowsGrad": _with(_filled_grad),
+    "SparseFillEmptyRowsGrad": _with(lambda d: ([np.int64([0, 2, 3, 5]), _floats(d, 7)], {})),
     "RGBToHSV": _with(_colors),
     "HSVToRGB": _with(_colors),
     "AdjustHue": _with(lambda d: _colors(d, _scalar(d.random.uniform(-1, 1), F32))),

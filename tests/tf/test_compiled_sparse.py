@@ -205,6 +205,15 @@ def attention(x, support, w):
     return tf.sparse_tensor_dense_matmul(weights, h)
 
 
+def attention_of_two(x, support, w):
+    """Scores that are the sum of a row's and a column's, as of a sparse graph attention network, and another sum."""
+    h = tf.matmul(x, w)
+    own, others = support * tf.reduce_sum(h, 1, keepdims=True), support * tf.reduce_sum(tf.square(h), 1)[tf.newaxis]
+    weights = tf.sparse_softmax(tf.sparse_add(own, others))
+    few = tf.sparse_retain(others, support.values > 0.3)
+    return tf.sparse_tensor_dense_matmul(weights, h) + tf.sparse_tensor_dense_matmul(tf.sparse_add(few, own), h)
+
+
 def with_dropout(x, support, w):
     """Of the sparse tensor: how many values are left is data."""
     kept = tf.sparse_retain(support, support.values > 0.3)
@@ -244,8 +253,8 @@ def in_a_function(x, support, w):
 
 
 @pytest.mark.parametrize(("layer", "version"), [
-    (graph_convolution, 1), (attention, 1), (with_dropout, 1), (in_a_branch, 1), (in_a_loop, 1), (in_a_branch, 2),
-    (in_a_loop, 2), (in_a_function, 2),
+    (graph_convolution, 1), (attention, 1), (attention_of_two, 1), (with_dropout, 1), (in_a_branch, 1), (in_a_loop, 1),
+    (in_a_branch, 2), (in_a_loop, 2), (in_a_function, 2),
 ])  # fmt: skip
 def test_networks_on_sparse_graphs(layer, version):
     with sessions.control_flow(version):

@@ -8,6 +8,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
+from npu_shim.engine import step_programs
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer
 from npu_shim.xla import step_checkpoint
 
@@ -182,6 +183,20 @@ def test_an_op_without_a_rule_is_named_with_the_way_out():
         npu_shim.PlanError, match=r"node '(words|AsString)' \(\w+\): .*no rule; run the step in a session"
     ):
         step({"x": np.ones(3)})
+
+
+def test_feeds_of_floats_do_not_make_a_program_for_each_batch(monkeypatch):
+    """A size that data decide is known of a value; many values are many programs."""
+    monkeypatch.setattr(step_programs, "MANY", 2)
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.placeholder(tf.float32, [2], "x")
+        drawn = tf.reduce_sum(tf.random_uniform(tf.cast(x, tf.int32)), name="sum")
+    step = npu_shim.compile_step(graph, [drawn], ["x:0"])
+    for sizes in ([2, 3], [1, 2], [2, 3]):
+        assert np.isfinite(step({"x:0": sizes})[0])
+    with pytest.raises(npu_shim.PlanError, match=r"compiled for 2 values of feed .x:0.*run the step in a session"):
+        step({"x:0": [3, 3]})
 
 
 def test_fetches_keep_their_form_and_a_variable_gives_its_value_after_the_step(digits):

@@ -5,9 +5,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
-from step_runs import Step, program_of  # noqa: E402
+from step_runs import Step, compared, fed, program_of  # noqa: E402
 
-from npu_shim.step import interpreter  # noqa: E402
+from npu_shim.step import interpreter, refusals  # noqa: E402
 from npu_shim.step.refusals import Refusal  # noqa: E402
 
 MASKS = [[1, 0, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 1, 0]]
@@ -51,6 +51,7 @@ OF_ROWS = {  # of rows [n, 3], n a number that data says, and their number
     "the best of each": lambda rows, n: tf.nn.top_k(rows, 2)[0],
     "the best of a column": lambda rows, n: tf.nn.top_k(GIVEN[:, 1], n)[0] * rows[:, 1],
     "a number by that": lambda rows, n: tf.gather([5.0, 4.0, 3.0, 2.0, 1.0, 0.0], n - 1),
+    "shuffled": lambda rows, n: tf.random_shuffle(rows, seed=3),
     "the different": lambda rows, n: tf.cast(tf.unique(tf.cast(rows[:, 0] * 2, tf.int32))[1], tf.float32),
 }
 NOT_TRAINED = ("repeated", "one row with each", "sorted", "the best of a column")  # their gradients are refused
@@ -91,3 +92,28 @@ def test_the_gradient_of_repeated_slices_names_what_had_to_be_known(network):
     feeds = {x.name: GIVEN, mask.name: np.array(MASKS[0], bool)}
     with interpreter.traced_as_tensorflow(), pytest.raises(Refusal, match="its input 1 had to be known"):
         jax.eval_shape(step, {"w": np.eye(3, dtype=np.float32)}, feeds)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_gradients_of_slices_of_counted_rows_in_a_loop(version, request):
+    """x[i : i + 1] is one row, as far as is known while the gradient is traced."""
+    request.getfixturevalue("control_flow_of_version_%d" % version)
+    with tf.Graph().as_default():
+        x, given = fed(np.linspace(-1, 1, 12).reshape(4, 3).astype(np.float32))
+        w = tf.get_variable("w", initializer=np.float32(np.eye(3) + 0.2))
+        body = lambda i, h: (i + 1, h + tf.tanh(tf.matmul(x[i : i + 1], w)) * h[:1])  # noqa: E731
+        h = tf.while_loop(lambda i, h: i < 4, body, [0, tf.ones([2, 3])])[1]
+        compared([h, *tf.gradients(tf.reduce_sum(tf.square(h)), [w, x])], {x: given}, tolerance=1e-5)
+
+
+def test_what_a_rule_stumbles_over_is_said_in_words_of_the_step():
+    """The libraries with which it computes have words of their own."""
+    told = []
+    for fails in (lambda x: int(x[0]), lambda x: np.asarray(x), lambda x: jax.numpy.reshape(x, (3,))):
+        try:
+            jax.jit(fails)(np.ones(2))
+        except (TypeError, ValueError) as error:
+            told.append(refusals.why(error))
+    assert told[:2] == ["its rule had to know a value that is computed when the step runs"] * 2
+    assert told[2].startswith("its rule does not take such values (cannot reshape")
+    assert refusals.why(refusals.Unsupported("its own words")) == "its own words"

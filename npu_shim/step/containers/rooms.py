@@ -99,7 +99,12 @@ def require_within(scope: Any, node: Node, index: Any, size: Any = None) -> None
         holds = holds & (places < jnp.asarray(size).astype(places.dtype))
     if isinstance(index, Rows):
         holds = holds | (np.arange(places.shape[0], dtype=np.int32) >= index.count)
-    _require(scope, node, jnp.all(holds) if np.ndim(holds) else holds, "")
+    require_where(scope, node, jnp.all(holds) if np.ndim(holds) else holds)
+
+
+def require_where(scope: Any, node: Node, holds: Any) -> None:
+    """Notes a traced bool that must hold where a node is computed."""
+    _require(scope, node, holds, "")
 
 
 def _require(scope: Any, node: Node, holds: Any, text: str) -> None:

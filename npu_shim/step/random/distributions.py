@@ -117,14 +117,21 @@ def multinomial(generator: Generator, logits: Any, samples: int, dtype: Any) -> 
     return jnp.sum(below, -1, dtype=np.int64).astype(dtype)
 
 
-def permutation(generator: Generator, size: int) -> Any:
-    """int32 [size]: each place in turn is exchanged with one at or behind it."""
-    drawn = bits(generator, max(size - 1, 0))
+def permutation(generator: Generator, size: int, count: Any = None) -> Any:
+    """int32 [size]: each place in turn is exchanged with one at or behind it.
+
+    Args:
+        generator: of the op.
+        size: how many places there are.
+        count: int32, how many of the first take part; None for all.
+    """
+    drawn, number = bits(generator, max(size - 1, 0)), np.int32(size) if count is None else count
 
     def exchange(at: Any, order: Any) -> Any:
-        left = (size - at).astype(np.uint32)
+        left = (number - at).astype(np.uint32)
         other = at + lax.rem(drawn[at], left).astype(np.int32)
         one, two = order[at], order[other]
         return order.at[at].set(two).at[other].set(one)
 
-    return lax.fori_loop(np.int32(0), np.int32(max(size - 1, 0)), exchange, jnp.arange(size, dtype=np.int32))
+    last = number - np.int32(1) if size else np.int32(0)
+    return lax.fori_loop(np.int32(0), last, exchange, jnp.arange(size, dtype=np.int32))

@@ -22,7 +22,7 @@ from npu_shim.step.random import distributions
 from npu_shim.step.random.philox import Generator, blocks, of_seeds
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules.table import Attrs, Effect, Rule
-from npu_shim.step.values import ints, is_known, whole
+from npu_shim.step.values import Rows, ints, is_known, whole
 
 ANY = 3  # an algorithm that the device may choose, which on CPUs is Philox
 PHILOX = 1
@@ -46,9 +46,13 @@ def closed(run: Any) -> None:
         run.cells[run.counters] = jnp.asarray(run.cells[run.counters]).at[:, 2].set(jnp.stack(used))
 
 
-def _reserved(scope: Any, node: Node, shape: Sequence[int]) -> Generator:
-    """The generator of a stateful op for one run, which gives a tensor of this shape."""
-    run, used = scope.run, blocks_of(node.op, shape)
+def _reserved(scope: Any, node: Node, shape: Any) -> Generator:
+    """The generator of a stateful op for one run, which gives a tensor of this shape, or shuffles these Rows."""
+    run = scope.run
+    if isinstance(shape, Rows):
+        used = lax.div(jnp.maximum(shape.count.astype(np.int64), 1) + np.int64(2), np.int64(4))
+    else:
+        used = np.int64(blocks_of(node.op, shape))
     number = run.draws.get((run.name_of(scope.schedule.graph), node.name))
     if number is None or run.counters not in run.cells:
         raise Unsupported("the step has no state for what it draws")
@@ -58,7 +62,7 @@ def _reserved(scope: Any, node: Node, shape: Sequence[int]) -> Generator:
     key, high = (jnp.asarray(np.int64(seed) if isinstance(seed, int) else seed).astype(np.uint64) for seed in seeds)
     cell, guard = _cell(run, number), scope.guard(node.name)
     old = run.cells[cell]
-    new = old + np.int64(used)
+    new = old + used
     run.cells[cell] = guards.chosen(scope.predicates, guard, new, old) if guard else new
     return Generator(key, old.astype(np.uint64), high)
 
@@ -104,8 +108,13 @@ def multinomial(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
 
 
 def shuffle(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
-    """RandomShuffle, of rows."""
+    """RandomShuffle, of rows; of as many as data says too."""
     value = scope.value(inputs[0])
+    if isinstance(value, Rows):
+        if value.array.shape[0] <= 1:
+            return value
+        order = distributions.permutation(_reserved(scope, node, value), value.array.shape[0], value.count)
+        return Rows(jnp.take(value.array, order, 0, mode="clip"), value.count)
     if np.ndim(value) == 0 or value.shape[0] <= 1:
         return value
     size = value.shape[0]

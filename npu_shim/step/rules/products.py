@@ -63,6 +63,18 @@ def batch_matmul(attrs: Attrs, x: Any, y: Any) -> Any:
     return product(x, y, contracted, rank - 2).astype(dtype)
 
 
+def _products_of_rows(attrs: Attrs, x: Any, y: Any) -> Any:
+    """As many products as data says: matrix by matrix of two such tensors, or of one and others that are broadcast."""
+    held = [value for value in (x, y) if isinstance(value, Rows)]
+    rank, count = held[0].array.ndim, held[0].count
+    other_ranks = [value.ndim for value in (x, y) if not isinstance(value, Rows)]
+    are_alike = all(value.array.ndim == rank and value.count is count for value in held)
+    if rank < 3 or not are_alike or max(other_ranks, default=0) >= rank:
+        raise Unsupported("it joins matrices whose number depends on data with others")
+    arrays = [value.array if isinstance(value, Rows) else value for value in (x, y)]
+    return Rows(batch_matmul(attrs, *arrays), count)
+
+
 def einsum(attrs: Attrs, *values: Any) -> Any:
     """Einsum."""
     dtype = values[0].dtype
@@ -94,9 +106,9 @@ def cross(attrs: Attrs, x: Any, y: Any) -> Any:
 
 RULES = {
     "MatMul": Rule(matmul, rows=_of_rows),
-    "BatchMatMul": Rule(batch_matmul),
-    "BatchMatMulV2": Rule(batch_matmul),
-    "BatchMatMulV3": Rule(batch_matmul),
+    "BatchMatMul": Rule(batch_matmul, rows=_products_of_rows),
+    "BatchMatMulV2": Rule(batch_matmul, rows=_products_of_rows),
+    "BatchMatMulV3": Rule(batch_matmul, rows=_products_of_rows),
     "Einsum": Rule(einsum),
     "Cross": Rule(cross),
 }

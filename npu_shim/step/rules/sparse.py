@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +12,7 @@ from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.elementwise import truncated
 from npu_shim.step.rules.reductions import segment_count
 from npu_shim.step.rules.table import ALL, SEGMENTS, Attrs, Rule
-from npu_shim.step.values import Rows, ints, traced, whole, xp
+from npu_shim.step.values import Rows, ints, is_known, traced, whole, xp
 
 
 def dense_product(attrs: Attrs, indices: Any, values: Any, shape: Any, dense: Any) -> Any:
@@ -252,6 +252,68 @@ def _sorted_segments_gradient(kind: str) -> Callable[..., Any]:
     return spread
 
 
+# -- sums of two ---
+
+
+def _groups(parts: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """(Indices of all parts in order, whether each is there, the number of its group: those alike, in order)."""
+    arrays = [traced(part.array if isinstance(part, Rows) else part) for part in parts]
+    live = [mask(part) if isinstance(part, Rows) else jnp.ones(part.shape[0], bool) for part in parts]
+    indices, is_there = jnp.concatenate(arrays), jnp.concatenate(live)
+    count, columns = indices.shape
+    order = jnp.lexsort((*(indices[:, at] for at in range(columns - 1, -1, -1)), ~is_there))
+    ordered = indices[order]
+    starts = jnp.concatenate([jnp.zeros(min(count, 1), bool), jnp.any(ordered[1:] != ordered[:-1], 1)])
+    group = jnp.zeros(count, np.int32).at[order].set(jnp.cumsum(starts, dtype=np.int32))
+    return indices, is_there, jnp.where(is_there, group, np.int32(count))
+
+
+def _alike(*parts: Any) -> bool:
+    """Whether these are the indices of one sparse tensor, as of two that were computed of it."""
+    first = parts[0]
+    if isinstance(first, Rows):
+        return all(isinstance(part, Rows) and part.array is first.array for part in parts)
+    return all(part is first or (is_known(part, first) and np.array_equal(part, first)) for part in parts)
+
+
+def add(
+    attrs: Attrs, indices: Any, values: Any, shape: Any, others: Any, other_values: Any, other_shape: Any, least: Any
+) -> Any:  # fmt: skip
+    """SparseAdd: (indices, values, shape); of as many elements as data says, but where both have the same indices.
+
+    Of elements in one place the sum is left out if it is smaller than `least`.
+    """
+    if _alike(indices, others) and not least:
+        if isinstance(values, Rows):
+            return indices, Rows(values.array + _array(other_values), values.count), shape
+        return indices, traced(values) + traced(other_values), shape
+    places, is_there, group = _groups([indices, others])
+    amounts = jnp.concatenate([traced(_array(part)) for part in (values, other_values)])
+    count, zero = amounts.shape[0], np.zeros((), amounts.dtype)
+    sums = jnp.zeros(count, amounts.dtype).at[group].add(jnp.where(is_there, amounts, zero), mode="drop")
+    number = jnp.zeros(count, np.int32).at[group].add(np.int32(1), mode="drop")
+    kept = (number == np.int32(1)) | ((number > np.int32(1)) & (jnp.abs(sums) >= np.asarray(least)))
+    order = jnp.argsort(~kept, stable=True)
+    total = jnp.sum(kept, dtype=np.int32)
+    first = jnp.zeros_like(places).at[group].set(places, mode="drop")
+    return Rows(first[order], total), Rows(jnp.where(kept, sums, zero)[order], total), shape
+
+
+def add_gradient(attrs: Attrs, g: Any, indices: Any, others: Any, summed: Any) -> Any:
+    """SparseAddGrad: (of the values of the first, of the second)."""
+    if _alike(indices, others, summed):
+        return g, g
+    _, is_there, group = _groups([summed, indices, others])
+    amounts, zero = traced(_array(g)), np.zeros((), _array(g).dtype)
+    room = amounts.shape[0]
+    amounts = jnp.where(is_there[:room], amounts, zero)
+    full = jnp.zeros(group.shape[0], amounts.dtype).at[group[:room]].set(amounts, mode="drop")
+    gradients = full.at[group[room:]].get(mode="fill", fill_value=0)
+    first = _array(indices).shape[0]
+    parts = zip((indices, others), (gradients[:first], gradients[first:]))
+    return tuple(Rows(part, at.count) if isinstance(at, Rows) else part for at, part in parts)
+
+
 # -- empty rows --------------------------------------------------------------------------------------------------------
 
 
@@ -311,6 +373,8 @@ RULES = {
     "SparseMatMul": Rule(product),
     "SparseToDense": Rule(to_dense, known=(1,)),
     "SparseReduceSum": Rule(reduce_sum, known=(2, 3)),
+    "SparseAdd": Rule(add, known=(6,), rows=add),
+    "SparseAddGrad": Rule(add_gradient, rows=add_gradient),
     "SparseReorder": Rule(reorder, known=(2,)),
     "SparseReshape": Rule(reshape, known=(1, 2), rows=reshape),
     "SparseFillEmptyRows": Rule(fill_empty_rows, known=(2,), rows=fill_empty_rows),
