@@ -24,10 +24,11 @@ from npu_shim.engine.runtime import hosts, loops, own_input, requests, together
 from npu_shim.engine.runtime.access import UNKNOWN
 from npu_shim.engine.runtime.draws import Draws
 from npu_shim.engine.runtime.loading import Programs
+from npu_shim.engine.runtime.prefetching import Prefetching
 from npu_shim.engine.runtime.residency import Residency
 from npu_shim.engine.runtime.runs import Run, Runs
 from npu_shim.engine.runtime.values import SessionValues
-from npu_shim.options import devices, words
+from npu_shim.options import devices, prefetch, words
 from npu_shim.options import engine as options_of_engine
 from npu_shim.options.reports import ledger
 from npu_shim.pjrt import program_cache
@@ -89,6 +90,7 @@ class Engine:
         if self.hosts is not None and self.hosts.own_input:
             self.runs.own_input = True
             self.programs.own = own_input.OwnInput(session.graph, len(self.hosts.names), self.hosts.index)
+        self._ahead = Prefetching(session, prefetch.of(values), self.runs.library)
 
     def __call__(self, session, once, fetches, feed_dict, options, run_metadata):
         """Watches a run, see `interceptors.watch`."""
@@ -114,10 +116,12 @@ class Engine:
             LOG.info("npu_shim: engine: after %s, the session runs everything", what)
         self.release()
         self.guarded(self._draws.release)
+        self._ahead.leave(what)
 
     def close(self):
         """Closes the device when the session closes."""
         self.off = self.off or "the session is closed"
+        self._ahead.close()
         if self.device is not None:
             self.residency.drop()
             self._draws.drop()
@@ -136,6 +140,8 @@ class Engine:
     def _run_apart(self, once, arguments, operations=(), count=1):
         fetches, feed_dict, options, metadata = arguments
         request = None if self.off or self.session._closed else requests.of(self.session.graph, fetches, feed_dict)
+        nodes, targets = requests.asked(self.session.graph, fetches, request)
+        self._ahead.require_elements(targets)
         known = None if request is None else self.runs.of(request)
         repeated = frozenset(operation.name for operation in operations)
         step = None if known is None or requests.is_for_session(options) else known.step
@@ -146,8 +152,7 @@ class Engine:
         if step is None:
             if known is not None and known.learns:
                 raise own_input.left(known.text, known.reason)
-            access, nodes = (UNKNOWN, ()) if known is None else (known.access, request.nodes)
-            return self._in_session(access, once, nodes, *arguments)
+            return self._in_session(UNKNOWN if known is None else known.access, once, nodes, *arguments)
         run = Run(known, step, request, once, options, metadata)
         return self._run_parts(run, arguments) if len(step.parts) > 1 else self._run_steps(run, operations, count)
 
@@ -157,7 +162,9 @@ class Engine:
             return self._counted(once, nodes, *arguments)
 
     def _counted(self, once, nodes, fetches, feed_dict, *others):
-        """Runs the session, whose random ops go on behind the steps on the device."""
+        """Runs the session, whose random ops and iterators go on behind the steps on the device."""
+        ahead = self._ahead.fed(nodes, feed_dict)
+        feed_dict = {**(feed_dict or {}), **ahead} if ahead else feed_dict
         drawn = self._draws.of_run(nodes, feed_dict)
         self.guarded(self._draws.catch_up, drawn)
         return self._draws.counted(drawn, once, fetches, feed_dict, *others)
@@ -290,15 +297,20 @@ class Engine:
         if part.is_empty:
             return {}
         again = {name: values[same] for name, same in part.again.items()}
-        fetches = [list(part.fetches), list(part.targets)]
-        feeds = {**run.request.feeds, **_of(values, part.feeds), **again}
+        nodes, feeds = _nodes(part), {**run.request.feeds, **_of(values, part.feeds), **again}
+        ahead = self._ahead.fed(nodes, feeds)
+        have_run = set(map(source_of, ahead))
+        targets = [name for name in part.targets if name not in have_run]
+        if not targets and ahead.keys() >= set(part.fetches):
+            return _of(ahead, part.fetches)
         with self._session_run(part.access):
-            once = functools.partial(interceptors.plain_run, self.session)
-            nodes = [*map(source_of, part.fetches), *part.targets]
-            return dict(zip(part.fetches, self._counted(once, nodes, fetches, feeds, run.options)[0]))
+            once, fetches = functools.partial(interceptors.plain_run, self.session), [list(part.fetches), targets]
+            return dict(zip(part.fetches, self._counted(once, nodes, fetches, {**feeds, **ahead}, run.options)[0]))
 
     def run_group(self, run, group, is_last, part=0):
         """Runs a program of steps; returns dict of fetch to value, None if the session must run them."""
+        if part == 0:
+            self._ahead.ask(_nodes(run.step.feed), run.request.feeds)
         number, written = self._ready(run, group, part)
         if self.hosts is not None and not self._agreed(run, group, part, number):
             return None
@@ -416,6 +428,11 @@ def open_device(values=MappingProxyType({})):
     if options_of_engine.has_jax():
         return programs.InProcess(**asked)
     return remote.Worker(options_of_engine.interpreter(), **asked)
+
+
+def _nodes(part):
+    """Names of the nodes that a `step.HostRun` fetches or runs."""
+    return [*map(source_of, part.fetches), *part.targets]
 
 
 def _of(values, names):

@@ -50,6 +50,7 @@ EFFECTS = {
     "own engine": (ledger.TAKEN, [(ledger.LEFT, "why")], "has taken no training step, the session ran all: why"),
     "devices": (ledger.TAKEN, [(ledger.LEFT, "why")], "has taken no training step, the session ran all: why"),
     "shares": (ledger.SHARED, [ledger.TAKEN], "no training step ran on several devices"),
+    "ahead": (ledger.AHEAD, [ledger.TAKEN], "reads an iterator that can be read ahead"),
     "worker": (ledger.TAKEN, [], "was not needed"),
     "scale": (ledger.SCALED, [(ledger.UNSCALED, "by hand"), ledger.WITHOUT_FLOAT16], "has scaled no loss: by hand"),
     "step": (ledger.TAKEN, [(ledger.LEFT, "why")], "no training step of a session ran as one"),

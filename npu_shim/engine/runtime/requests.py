@@ -58,6 +58,24 @@ def of(graph, fetches, feed_dict):
     return Request(handler, tensors, tuple(operation.name for operation in handler.targets()), feeds)
 
 
+def asked(graph, fetches, request=None):
+    """(Names of the nodes that a run fetches or runs, of these the operations); none where TensorFlow refuses it.
+
+    Args:
+        graph: the session's.
+        fetches: as in Session.run.
+        request: its Request, None where there is none.
+    """
+    if request is not None:
+        return request.nodes, request.targets
+    try:
+        handler = tf_internals.fetch_handler(graph, fetches)
+    except (TypeError, ValueError, KeyError):
+        return (), ()
+    targets = [operation.name for operation in handler.targets()]
+    return [*(tensor.op.name for tensor in handler.fetches()), *targets], targets
+
+
 def _array(tensor, value):
     """Converts a fed value as Session.run does; raises an error where Session.run would, and for tensor handles."""
     if isinstance(value, tf.Tensor) or type(value).__name__ == "TensorHandle":

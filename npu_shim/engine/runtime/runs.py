@@ -235,6 +235,10 @@ class Runs:
         graph = self._session.graph
         if not called and not any(node.op in getattr(graph, "_functions", ()) for node in nodes.values()):
             return {}
+        return self.library()
+
+    def library(self) -> Any:
+        """The functions of the graph's library by name."""
         return {function.signature.name: function for function in self._source_now().graph_def.library.function}
 
     def _source_now(self) -> Source:

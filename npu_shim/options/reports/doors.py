@@ -85,6 +85,10 @@ DOORS = {
         "divides variables among devices", ledger.SESSION,
         _needs(ledger.SHARED, "had no effect: no training step ran on several devices (--devices)"),
     ),
+    "ahead": Door(
+        "reads the batches of steps ahead", ledger.SESSION,
+        _needs(ledger.AHEAD, "had no effect: no training step of the engine reads an iterator that can be read ahead"),
+    ),
     "worker": Door(
         "runs the engine's programs", ledger.SESSION, _needs(ledger.TAKEN, "was not needed: no step ran on the engine")
     ),
@@ -133,6 +137,7 @@ OPTIONS = {
     "precision_mode": "mode", "precision_mode_v2": "mode", "npu_shim_amp_level": "mode",
     "npu_shim_engine": "own engine", "npu_shim_recompute": "step", "npu_shim_attention": "step",
     "npu_shim_xla": "clusters", "npu_shim_devices": "devices", "npu_shim_shard_state": "shares",
+    "npu_shim_prefetch": "ahead",
     "npu_shim_watch": "watch", "enable_dump": "dump", "enable_dump_debug": "dump", "profiling_mode": "profile",
     "iterations_per_loop": "repeat",
 }  # fmt: skip
@@ -161,7 +166,7 @@ ENVIRONMENT = {
     "NPU_SHIM_ENGINE": "engine", "NPU_SHIM_OPTIONS": "options", "NPU_SHIM_XLA": "clusters",
     "NPU_SHIM_RESTORE_CASTING": "restore", "NPU_SHIM_MASTER_WEIGHTS": "masters",
     "NPU_SHIM_RECOMPUTE": "step", "NPU_SHIM_ATTENTION": "step", "NPU_SHIM_DEVICES": "devices",
-    "NPU_SHIM_SHARD_STATE": "shares",
+    "NPU_SHIM_SHARD_STATE": "shares", "NPU_SHIM_PREFETCH": "ahead",
 }  # fmt: skip
 _OURS = "set by npu-shim itself"
 _FOLDER = "a folder or a file, which shows what it holds"
@@ -182,7 +187,7 @@ ENVIRONMENT_WITHOUT_DOOR = {
 # what is asked by a word that asks for nothing: sessions do that anyway
 NOTHING = {
     "engine": ("auto", "session"), "own engine": ("auto", "session"), "scale": ("auto", "off"), "step": ("auto",),
-    "devices": ("1",), "shares": ("off",),
+    "devices": ("1",), "shares": ("off",), "ahead": ("auto", "0"),
     "clusters": ("auto", "off"),
     "repeat": ("1",), "masters": ("0",), "restore": ("0",),
 }  # fmt: skip

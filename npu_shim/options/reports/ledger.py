@@ -33,6 +33,7 @@ SCALED, UNSCALED, WITHOUT_FLOAT16 = "scaled", "unscaled", "mode without float16"
 STEPS = "steps"
 CLUSTERS, DUMPED, PROFILED, WATCHED, REPEATED = "clusters", "dumped", "profiled", "watched", "steps repeated"
 SHARED = "variables divided among devices"
+AHEAD = "iterator read ahead"
 MASTERED = "float32 master made"
 CASTING = "saver that casts made"
 ASKED = "asked"  # by a config, enable or the environment, as JSON: [name, word, door]

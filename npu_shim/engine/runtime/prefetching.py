@@ -1,0 +1,193 @@
+"""Reads the next batches of a step's iterators while the step runs on the device.
+
+    step k on the device            |  host: IteratorGetNext for step k + 1
+    run that needs IteratorGetNext  |  it is fed what was read: whichever run it is
+
+So elements, the end of the input and errors come in their order, to the runs that would have met them. A run that has
+the iterator begin anew drops what was read. What else could see the difference is looked up in the graph first
+(`partition.iterators`), and then nothing is read ahead.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Callable, Collection, Iterable, Mapping
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.engine.partition import iterators
+from npu_shim.engine.partition.iterators import Reads
+from npu_shim.options import prefetch
+from npu_shim.options.reports import ledger
+from npu_shim.session import lines
+from npu_shim.session.interception import interceptors
+
+LOG = logging.getLogger("npu_shim")
+NOTHING = Reads()
+
+
+class Prefetching:
+    """What is read ahead for one session.
+
+    Args:
+        session: tf.Session.
+        count: batches of each iterator, or `prefetch.AUTO`.
+        library: function that returns the FunctionDefs of the session's graph by name.
+    """
+
+    def __init__(self, session: tf.Session, count: int | str, library: Callable[[], Mapping[str, Any]]) -> None:
+        self._session, self._library = session, library
+        self._is_auto = count == prefetch.AUTO
+        self._count = 1 if self._is_auto else int(count)
+        self._lock = threading.Lock()  # of the tables
+        self._reads: dict[Any, Reads] = {}
+        self._ahead: dict[str, _Ahead | None] = {}  # an iterator's node -> what is read of it, None where nothing is
+        self._looked_at: dict[str, int] = {}  # an iterator's node -> version of the graph that has been looked at
+        self._is_left: dict[str, bool] = {}  # an iterator's node -> whether no more is read of it
+        self._reader: ThreadPoolExecutor | None = None
+
+    def ask(self, nodes: Iterable[str], feeds: Collection[str]) -> None:
+        """Begins to read what the next run of a step would read.
+
+        Args:
+            nodes: names of what the session's part in front of the step fetches or runs.
+            feeds: names of the tensors that the step is fed.
+        """
+        for operation in self._of_run(nodes, feeds).nexts if self._count else ():
+            with self._lock:
+                ahead = self._of(operation) if self._count else None
+                if ahead is not None:
+                    self._reader = self._reader or ThreadPoolExecutor(1)
+                    ahead.fill(self._reader, self._count)
+
+    def fed(self, nodes: Iterable[str], feeds: Any) -> dict[str, Any]:
+        """Returns what a run is to be fed in the place of its iterators, dict of tensor name to value.
+
+        It is taken: the run must be made. An iterator that the run has begin anew loses what was read of it.
+
+        Args:
+            nodes: names of what the run fetches or runs.
+            feeds: what it feeds: tensors or their names.
+
+        Raises:
+            tf.errors.OpError: as the run would: the end of the input, ...
+        """
+        if not any(self._ahead.values()):
+            return {}
+        names = {getattr(tensor, "name", tensor) for tensor in feeds or ()}
+        reads = self._of_run(nodes, names)
+        values: dict[str, Any] = {}
+        for iterator in reads.begun:
+            ahead = self._ahead.get(iterator.name)
+            if ahead is not None:
+                ahead.drop()
+        begun = {iterator.name for iterator in reads.begun}
+        for operation in reads.nexts:
+            name = operation.inputs[0].op.name
+            ahead = None if name in begun else self._ahead.get(name)
+            element = None if ahead is None else ahead.take()
+            if element is not None:
+                values.update(zip((x.name for x in operation.outputs), element))
+        return {name: value for name, value in values.items() if name not in names}
+
+    def require_elements(self, targets: Iterable[str]) -> None:
+        """Refuses a run of operations alone, by name, one of which would read an iterator of which something is held.
+
+        Raises:
+            tf.errors.FailedPreconditionError: what it would read is held here, and operations cannot be fed.
+        """
+        for target in targets if any(self._ahead.values()) else ():
+            operation = self._session.graph.get_operation_by_name(target)
+            ahead = self._ahead.get(operation.inputs[0].op.name) if operation.type in iterators.NEXT else None
+            if ahead is not None and ahead.has_any:
+                text = "'%s' is run without its tensors, and a batch of it was read ahead: fetch one, or set %s=0"
+                raise tf.errors.FailedPreconditionError(None, None, text % (target, prefetch.KEY))
+
+    def leave(self, what: str) -> None:
+        """Reads no more, since nothing watches `what`; what was read is lost to it, and a line says so."""
+        with self._lock:
+            self._count = 0
+        lost = sorted(name for name, ahead in self._ahead.items() if ahead is not None and ahead.drop())
+        self._ahead = dict.fromkeys(self._ahead)
+        if lost:
+            lines.once(
+                "engine: %s misses a batch of '%s' that was read ahead: set %s=0" % (what, lost[0], prefetch.KEY)
+            )
+
+    def close(self) -> None:
+        """Reads no more, when the session closes."""
+        with self._lock:
+            self._count = 0
+        self._ahead = {}
+        if self._reader is not None:
+            self._reader.shutdown(wait=False)
+
+    def _of_run(self, nodes: Iterable[str], fed: Collection[str]) -> Reads:
+        key = tuple(nodes), frozenset(fed)
+        if key not in self._reads:
+            self._reads[key] = iterators.of_run(self._session.graph, *key)
+        return self._reads[key]
+
+    def _of(self, operation: Any) -> _Ahead | None:
+        """What is read ahead of the iterator that an operation reads, None where nothing is to be."""
+        graph, iterator = self._session.graph, operation.inputs[0].op
+        if self._looked_at.get(iterator.name) != graph.version:
+            self._looked_at[iterator.name] = graph.version
+            why = iterators.why_not_ahead(graph, iterator, self._library() if self._is_auto else None)
+            if iterator.name not in self._ahead:
+                self._note(iterator.name, why)
+            if self._ahead.get(iterator.name) is None:
+                self._ahead[iterator.name] = None if why else _Ahead(self._session, operation)
+            self._is_left[iterator.name] = bool(why)
+        return None if self._is_left[iterator.name] else self._ahead[iterator.name]
+
+    def _note(self, name: str, why: str) -> None:
+        if not why:
+            LOG.info("npu_shim: engine: '%s' is read ahead, %d at a time", name, self._count)
+            ledger.note(ledger.AHEAD)
+        elif self._is_auto:
+            LOG.info("npu_shim: engine: '%s' is not read ahead: %s", name, why)
+        else:
+            lines.once("engine: '%s' is not read ahead: %s" % (name, why))
+
+
+class _Ahead:
+    """What was read of one iterator, in its order.
+
+    Args:
+        session: tf.Session.
+        operation: one that reads the iterator.
+    """
+
+    def __init__(self, session: tf.Session, operation: Any) -> None:
+        self._session, self._outputs = session, list(operation.outputs)
+        self._lock = threading.Lock()
+        self._elements: deque[Future[Any]] = deque()  # each gives an element's values, or raises what reading raised
+
+    @property
+    def has_any(self) -> bool:
+        """Whether an element is held."""
+        return bool(self._elements)
+
+    def fill(self, reader: ThreadPoolExecutor, count: int) -> None:
+        """Has so many elements read, those that are held among them."""
+        with self._lock:
+            while len(self._elements) < count:
+                self._elements.append(reader.submit(interceptors.plain_run, self._session, self._outputs))
+
+    def take(self) -> Any:
+        """Returns the values of the oldest element and no longer has it, None if it has none; or raises its error."""
+        with self._lock:
+            element = self._elements.popleft() if self._elements else None
+        return None if element is None else element.result()
+
+    def drop(self) -> bool:
+        """Forgets the elements, when none is being read any more; returns whether there was one."""
+        with self._lock:
+            held, self._elements = self._elements, deque()
+        for element in held:
+            element.cancel() or element.exception()
+        return bool(held)

@@ -1,0 +1,170 @@
+"""Batches that the engine reads while a step runs: they come in their order, to the runs that would have read them."""
+
+import threading
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+from npu_shim.engine.sessions import ENGINE, Engine
+
+pytestmark = [*sessions.NEEDS_ENGINE, pytest.mark.usefixtures("patched", "own_graph")]
+ROWS = np.random.RandomState(3).rand(24, 6).astype("f")
+
+
+def step(x):
+    """(loss, update) of a small network."""
+    start = tf.initializers.truncated_normal(stddev=0.3, seed=4)
+    with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+        w = tf.get_variable("w", [6, 8], initializer=start, use_resource=True)
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, w) - 1))
+    return loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+
+
+def session_of(engine="pjrt", count="auto"):
+    config = sessions.config(precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu", npu_shim_engine=engine)
+    entry = config.graph_options.rewrite_options.custom_optimizers[0]
+    entry.parameter_map["npu_shim_prefetch"].s = str(count).encode()
+    return tf.Session(config=config)
+
+
+def held(session):
+    """Names of the iterators of which batches are held now."""
+    ahead = getattr(session, ENGINE)._ahead._ahead
+    return sorted(name for name, iterator in ahead.items() if iterator is not None and iterator.has_any)
+
+
+def odd_script(engine, count):
+    """What a script sees that reads one iterator by several runs, to its end, and again from its beginning."""
+    with tf.Graph().as_default():
+        data = tf.data.Dataset.from_tensor_slices({"x": ROWS, "n": np.arange(24)}).batch(3)
+        iterator = tf.data.make_initializable_iterator(data)
+        batch, other = iterator.get_next(), iterator.get_next("other")
+        loss, train = step(batch["x"])
+        seen = []
+        with session_of(engine, count) as session:
+            session.run([tf.global_variables_initializer(), iterator.initializer])
+            seen += [session.run([loss, train])[0] for _ in range(2)]
+            seen.append(session.run([train, loss, batch["n"]])[1:])
+            seen.append(session.run(other["n"]))  # a batch that no step gets
+            seen.append(session.run(loss, {batch["x"]: ROWS[:2]}))  # takes none
+            seen.append(session.run([loss, train])[0])
+            seen.append(session.run(batch))
+            session.run(iterator.initializer)
+            for _ in range(9):
+                try:
+                    seen.append(session.run([loss, batch["n"], train])[:2])
+                except tf.errors.OutOfRangeError as error:
+                    seen.append(type(error).__name__)
+            session.run(iterator.initializer)
+            seen.append(session.run([loss, batch["n"], train])[:2])
+            seen.append(session.run(tf.trainable_variables()))
+            if engine == "pjrt":
+                assert sum(known.step is not None for known in getattr(session, ENGINE).known.values()) == 2
+    return seen
+
+
+@pytest.mark.parametrize("count", ["auto", 3])
+def test_each_run_gets_the_batch_that_it_would_have_read(count):
+    expected, got = odd_script("session", 0), odd_script("pjrt", count)
+    assert len(expected) == len(got)
+    for one, other in zip(tf.nest.flatten(got), tf.nest.flatten(expected)):
+        if isinstance(other, str):
+            assert one == other
+        else:
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+    assert "OutOfRangeError" in [one for one in got if isinstance(one, str)]
+
+
+def test_a_batch_is_read_while_the_step_runs(monkeypatch):
+    begun, in_time, run_group = threading.Semaphore(0), [], Engine._on_device
+
+    def row(n):
+        begun.release()
+        return np.float32([n] * 6)
+
+    def slow(self, *arguments):
+        in_time.append(begun.acquire(timeout=60))  # the next step's batch, which this step does not wait for
+        return run_group(self, *arguments)
+
+    monkeypatch.setattr(Engine, "_on_device", slow)
+    data = tf.data.Dataset.range(9).map(lambda n: tf.ensure_shape(tf.numpy_function(row, [n], tf.float32), [6]))
+    x = tf.data.make_one_shot_iterator(data.batch(1)).get_next()
+    _, train = step(x)
+    with session_of(count=1) as session:
+        session.run(tf.global_variables_initializer())
+        first = session.run([x, train])[0]
+        assert begun.acquire(timeout=60)  # its own
+        second = session.run([x, train])[0]
+    assert in_time == [True, True]
+    assert (first[0, 0], second[0, 0]) == (0, 1)
+
+
+def test_what_could_tell_is_not_read_ahead(caplog):
+    def by(dataset, **kinds):
+        return tf.data.make_initializable_iterator(dataset, **kinds)
+
+    limit = tf.get_variable("limit", [], initializer=tf.ones_initializer(), use_resource=True)
+    start = tf.data.Dataset.range(9).map(lambda n: tf.cast(n, tf.float32))
+    iterators = {
+        "function": by(start.map(lambda n: tf.ensure_shape(tf.numpy_function(np.float32, [n], tf.float32), []))),
+        "variable": by(start.map(lambda n: tf.minimum(n, limit))),
+        "saved": by(start), "waited for": by(start), "plain": by(start),
+    }  # fmt: skip
+    tf.data.experimental.make_saveable_from_iterator(iterators["saved"])
+    numbers = {name: iterator.get_next() for name, iterator in iterators.items()}
+    with tf.control_dependencies([numbers["waited for"]]):
+        waits = tf.constant(1.0)
+    loss, train = step(tf.ones([2, 6]) * sum(numbers.values()) * waits)
+    nodes = {iterator._iterator_resource.op.name: name for name, iterator in iterators.items()}
+    for count, expected in (("auto", ["plain"]), (1, ["function", "plain", "variable"])):
+        with session_of(count=count) as session:
+            starts = [iterator.initializer for iterator in iterators.values()]
+            session.run([tf.global_variables_initializer(), *starts])
+            session.run([loss, train])
+            assert sorted(nodes[name] for name in held(session)) == expected
+            assert {float(number) for number in session.run(numbers).values()} == {1.0}
+    assert "is not read ahead: '" in caplog.text
+
+
+def test_an_iterator_that_may_be_read_by_its_handle_is_not_read_ahead():
+    iterators = [tf.data.make_one_shot_iterator(tf.data.Dataset.from_tensor_slices(ROWS).batch(n)) for n in (2, 3)]
+    handle = tf.placeholder(tf.string, [])
+    x = tf.data.Iterator.from_string_handle(handle, tf.float32, [None, 6]).get_next()
+    loss, train = step(x)
+    other_loss, other_train = step(iterators[0].get_next())
+    with session_of() as session:
+        session.run(tf.global_variables_initializer())
+        handles = session.run([iterator.string_handle() for iterator in iterators])
+        for fed in (handles[0], handles[1], handles[0]):
+            session.run([loss, train], {handle: fed})
+        session.run([other_loss, other_train])
+        assert not held(session)
+        np.testing.assert_array_equal(session.run(x, {handle: handles[0]}), ROWS[6:8])
+
+
+def test_an_iterator_that_is_run_without_its_batch_is_an_error_where_one_is_held():
+    x = tf.data.make_one_shot_iterator(tf.data.Dataset.from_tensor_slices(ROWS).batch(2)).get_next()
+    loss, train = step(x)
+    with session_of() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(x.op)
+        session.run([loss, train])
+        assert held(session) == [x.op.inputs[0].op.name]
+        with pytest.raises(tf.errors.FailedPreconditionError, match="npu_shim_prefetch=0"):
+            session.run(x.op)
+
+
+def test_a_number_that_is_none_is_told():
+    from npu_shim.options import prefetch
+    from npu_shim.rewriter.errors import ConfigError
+
+    assert [prefetch.of({}), prefetch.of({"npu_shim_prefetch": "2"}), prefetch.of({"npu_shim_prefetch": 0})] == [
+        "auto",
+        2,
+        0,
+    ]
+    for word in ("autp", -1, 1.5, True):
+        with pytest.raises(ConfigError, match="expected a number of batches"):
+            prefetch.of({"npu_shim_prefetch": word})
