@@ -210,7 +210,8 @@ def test_a_limit_of_time_is_kept():  # a run waited for ever
         assert taken(session) == 1
 
 
-def test_options_reach_what_the_session_runs_of_a_step():
+def test_options_reach_what_the_session_runs_of_a_step(monkeypatch):
+    monkeypatch.setenv("NPU_SHIM_PREFETCH", "0")
     x = tf.data.make_one_shot_iterator(tf.data.Dataset.from_tensors(ONES).repeat()).get_next()
     w = tf.get_variable("w", [4, 2])
     train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(tf.matmul(x, w))))
