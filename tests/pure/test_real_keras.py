@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -80,6 +81,14 @@ def test_an_old_keras_in_the_place_of_tensorflows(install):
     real_keras.require("1.15.5")  # which has its own inside
     install(keras="__version__ = '2.2.4'\n", tf_keras="")
     real_keras.require("2.15.1")
+
+
+def test_its_own_modules_where_it_is_installed(install, monkeypatch):
+    install(keras="__version__ = '2.3.1'\n", tf_keras="")
+    for name in ("backend", "models"):
+        module = types.ModuleType("keras." + name)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        assert getattr(real_keras, name)() is module
 
 
 def test_doctor_says_which_keras_scripts_get(install):

@@ -29,6 +29,9 @@ losses = model.fit(x, x, epochs=10, batch_size=64, verbose=0).history["loss"]
 print("RATE", K.get_value(model.optimizer.lr), "LOSSES", losses[0], losses[-1])
 model.save("model.h5")
 print("SAME", np.abs(load_model("model.h5").predict(x) - model.predict(x)).max())
+import horovod.keras as hvd
+hvd.init()
+print("LOADED", type(hvd.load_model("model.h5").optimizer).__module__)
 large = keras.models.Sequential([Dense(16, activation="relu", input_dim=64), Dense(1)])
 large.compile("adam", "mse")
 before, target = large.get_weights()[0], 1000 * np.random.randn(1024, 1)
@@ -59,6 +62,7 @@ def test_keras_trains_with_its_own_numbers(tmp_path, options):
     assert first == pytest.approx(0.6815, abs=0.002)
     assert last == pytest.approx(0.2266, abs=0.003)  # in float16 too: its 1 / (1 - p) is float32, as p's bound is
     assert words[words.index("SAME") + 1] == "0.0"
+    assert words[words.index("LOADED") + 1] == "keras.optimizers"
     kept, steps = words[words.index("KEPT") + 1 :][:2], words[words.index("STEPS") + 1 :][:2]
     # in float16 the loss overflows at the first scale: the step is left out
     assert kept == (["True", "0"] if options else ["False", "1"])

@@ -154,13 +154,13 @@ def load_model(
     """Returns a saved Keras model whose optimizer reduces its gradients over the ranks.
 
     Args:
-        filepath: as of tf.keras.models.load_model.
+        filepath: as of keras.models.load_model.
         custom_optimizers: classes of optimizers of the script's own.
-        custom_objects: as of tf.keras.models.load_model.
+        custom_objects: as of keras.models.load_model.
         compression: one of Compression.
     """
     known = {cls.__name__: cls for cls in custom_optimizers or ()}
-    model = tf.keras.models.load_model(filepath, custom_objects={**known, **(custom_objects or {})})
+    model = real_keras.models().load_model(filepath, custom_objects={**known, **(custom_objects or {})})
     if model.optimizer is not None:  # a model that was never compiled has none
         DistributedOptimizer(model.optimizer, compression=compression)
     return model

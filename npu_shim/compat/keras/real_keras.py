@@ -87,11 +87,20 @@ def is_its_own(frame: types.FrameType) -> bool:
 
 def backend() -> Any:
     """The backend of the Keras that scripts import as `keras`: its session holds their models."""
+    return _module("backend")
+
+
+def models() -> Any:
+    """The module `models` of the Keras that scripts import as `keras`."""
+    return _module("models")
+
+
+def _module(name: str) -> Any:
     if version() is not None:
-        return importlib.import_module("keras.backend")
+        return importlib.import_module("%s.%s" % (ROOT, name))
     import tensorflow.compat.v1 as tf
 
-    return tf.keras.backend
+    return getattr(tf.keras, name)
 
 
 @functools.lru_cache(maxsize=None)
