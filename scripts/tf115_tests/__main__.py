@@ -1,5 +1,7 @@
 """Runs TensorFlow 1.15's own Python tests on 1.15.5 and, under `npu-shim run`, on the TensorFlows of today.
 
+`--suite keras` runs those of the package keras 2.3.1, in environments that have it, which `--python` names.
+
 What passes on 1.15.5 is what scripts may rely on. Each method that passes there and not here has a cause: a row of
 causes.json says by file, method and error (patterns) whether it is kept, or internal to TensorFlow's tests; else it is
 open.
@@ -18,6 +20,7 @@ import sys
 
 import reports
 import results
+from suites import SUITES
 from tree import Tree
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -27,7 +30,8 @@ REFERENCE = "1.15.5"
 def main():
     """Runs and prints what the command line asks for; returns 1 if a method that it reports is open."""
     args = arguments()
-    files = [line for line in pathlib.Path(args.files).read_text().split() if any(word in line for word in args.only)]
+    listed = pathlib.Path(args.files or HERE / SUITES[args.suite].files)
+    files = [line for line in listed.read_text().split() if any(word in line for word in args.only)]
     cache = results.Cache(args.cache)
     on = [version for version in args.on.split(",") if version]
     if args.tree:
@@ -42,8 +46,10 @@ def arguments():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("only", nargs="*", default=[""], metavar="WORD", help="files whose path has one of these words")
-    parser.add_argument("--tree", default=os.environ.get("NPU_SHIM_TF115_TREE"), help="git directory with 1.15's tree")
-    parser.add_argument("--files", default=str(HERE / "files.txt"), help="list of paths in the tree")
+    parser.add_argument("--suite", default="tensorflow", choices=sorted(SUITES), help="whose tests")
+    parser.add_argument("--tree", default=os.environ.get("NPU_SHIM_TF115_TREE"), help="git directory with their tree")
+    parser.add_argument("--python", action="append", default=[], metavar="VERSION=PATH", help="a version's Python")
+    parser.add_argument("--files", help="list of paths in the tree, if not the suite's own")
     parser.add_argument("--cache", default=str(HERE.parent.parent / ".tf115_tests"), help="folder that keeps results")
     parser.add_argument("--on", default="2.15.1", help="TensorFlows that run the files under npu-shim: 2.15.1,2.21.0")
     parser.add_argument("--option", action="append", default=[], help="an option of npu-shim run, or NAME=VALUE")
@@ -62,7 +68,8 @@ def arguments():
 
 def run(args, versions, files, cache):
     """Runs on each TensorFlow what has no result, and what is to run again."""
-    tree = Tree(args.tree, pathlib.Path(args.cache) / "tree")
+    tree = Tree(args.tree, pathlib.Path(args.cache) / "tree", SUITES[args.suite])
+    pythons = dict(word.split("=", 1) for word in args.python)
     tree.write(files)
     blobs = tree.blobs(files)
     limits = {"folder": str(tree.folder), "method_s": args.method_s, "file_s": args.file_s, "idle_s": args.idle_s}
@@ -74,7 +81,8 @@ def run(args, versions, files, cache):
         jobs = [job for job in (cache.job(variant, file, blobs[file], again) for file in files) if job]
         if not jobs:
             continue
-        with results.server(version, reference, options, tree.folder) as answer:
+        python = pythons.get(version)
+        with results.server(version, reference, options, tree.folder, args.suite, python) as answer:
             for number, job in enumerate(jobs, 1):
                 verdicts = answer(dict(limits, file=str(tree.folder / job.file), only=job.only))
                 kept = cache.keep(variant, job, verdicts, blobs[job.file])

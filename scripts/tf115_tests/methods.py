@@ -1,4 +1,4 @@
-"""Runs the test methods of `__main__` in place of unittest's own program, and reports each as it ends."""
+"""Runs test methods in place of unittest's own program, or of pytest's, and reports each as it ends."""
 
 import json
 import os
@@ -98,6 +98,55 @@ def capture(reporter, only, done):
         raise SystemExit(0)
 
     unittest.TestProgram.__init__ = program
+
+
+def capture_pytest(reporter, only, done):
+    """Makes pytest's program run these tests only, and report them; the arguments are those of `capture`."""
+    import pytest
+
+    original = pytest.main
+    pytest.main = lambda args: original(args, plugins=[Watching(reporter, only, done)])
+
+
+class Watching:
+    """A plugin of pytest: reports what pytest says of each test."""
+
+    def __init__(self, reporter, only, done):
+        self._reporter, self._only, self._done = reporter, only, done
+        self._verdict = None
+
+    def pytest_collection_modifyitems(self, items):  # noqa: D102  pytest's names
+        tests = [item for item in items if self._only is None or inner_name(item.nodeid) in self._only]
+        self._reporter.say("methods", names=[inner_name(item.nodeid) for item in tests])
+        items[:] = [item for item in tests if inner_name(item.nodeid) not in self._done]
+
+    def pytest_collectreport(self, report):  # noqa: D102
+        if report.failed:
+            self._reporter.say("broken", **told(report))
+
+    def pytest_runtest_logstart(self, nodeid, location):  # noqa: D102
+        self._verdict = {"state": "pass", "error": "", "trace": "", "seconds": 0.0}
+        self._reporter.say("begin", name=inner_name(nodeid))
+
+    def pytest_runtest_logreport(self, report):  # noqa: D102
+        self._verdict["seconds"] = round(self._verdict["seconds"] + report.duration, 2)
+        if self._verdict["state"] == "pass" and (report.failed or report.skipped):
+            self._verdict.update(told(report), state="fail" if report.failed else "skip")
+
+    def pytest_runtest_logfinish(self, nodeid, location):  # noqa: D102
+        self._reporter.say("end", name=inner_name(nodeid), **self._verdict)
+
+
+def inner_name(nodeid):
+    """What pytest calls a test within its file: Class::method[parameters]."""
+    return nodeid.partition("::")[2]
+
+
+def told(report):
+    """The last words of an error in a report of pytest, and the end of its traceback."""
+    text = report.longreprtext
+    words = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")] or text.splitlines()[-1:]
+    return {"error": " | ".join(word for word in words if word)[:500], "trace": text[-KEPT:]}
 
 
 def flat(suite):

@@ -103,8 +103,9 @@ def figures(row):
 
 
 def folder_of(file):
-    """The folder of a file, as the table names it: contrib/rnn, python/training."""
-    return "/".join(file.split("/")[1:3])
+    """The folder of a file, as the table names it: contrib/rnn, python/training; keras/layers, tests."""
+    above = file.split("/")[:-1]
+    return "/".join(above[1:3] or above)
 
 
 def show(cache, files, variants, method):

@@ -88,7 +88,7 @@ def commit():
 
 
 @contextlib.contextmanager
-def server(version, plain, options, folder):
+def server(version, plain, options, folder, suite="tensorflow", python=None):
     """Starts a process with a TensorFlow; gives a function that answers a job (see served.py).
 
     Args:
@@ -96,13 +96,16 @@ def server(version, plain, options, folder):
         plain: whether the files run as they are, not under npu-shim.
         options: list of str, options of `npu-shim run` or NAME=VALUE for the environment.
         folder: the tree.
+        suite: str, of SUITES.
+        python: path of the interpreter, or None for that of the tier.
     """
-    tier = next(tier for tier in tiers.TIERS if tier.tensorflow == version)
+    if python is None:
+        python = next(tier for tier in tiers.TIERS if tier.tensorflow == version).bin / "python"
     variables = dict(word.split("=", 1) for word in options if not word.startswith("-"))
     words = ["plain"] if plain else ["npu-shim", *(word for word in options if word.startswith("-"))]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NPU_SHIM_", "TF_", "XLA_"))}
     served = subprocess.Popen(
-        [str(tier.bin / "python"), "-W", "ignore", str(HERE / "served.py"), *words],
+        [str(python), "-W", "ignore", str(HERE / "served.py"), suite, *words],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=str(folder),
         env={**kept, **QUIET, **variables, "TEST_SRCDIR": str(folder.parent), "TEST_WORKSPACE": folder.name},
     )  # fmt: skip

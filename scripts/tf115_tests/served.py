@@ -8,11 +8,12 @@ A job: {"file": path, "folder": working directory, "only": names or null, "metho
 a method and a file may take, "idle_s": seconds that a method may wait}
 A verdict: {"state": pass, fail, skip, timeout or crash, "error": its last line, "trace": its end, "seconds": float}
 
-Usage: served.py npu-shim OPTIONS... (a file runs as `npu-shim run OPTIONS... FILE`), or served.py plain
+Usage: served.py SUITE npu-shim OPTIONS... (a file runs as `npu-shim run OPTIONS... FILE`), or served.py SUITE plain
 """
 
 import atexit
 import faulthandler
+import importlib
 import json
 import os
 import select
@@ -22,38 +23,40 @@ import sys
 import tempfile
 import time
 
+from suites import SUITES
+
+WITH_PYTEST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "with_pytest.py")
+POLLING = 0.5  # seconds of CPU time that a process may use while it waits: its threads look now and then
 KEPT = 6000  # characters of a traceback, or of what a process that died had written
 
 
-def serve(words):
+def serve(suite, words):
     """Answers jobs until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what TensorFlow prints is no answer
-    prepare(words)
+    prepare(suite, words)
     for line in sys.stdin:
-        answers.write(json.dumps(run(json.loads(line), words)) + "\n")
+        answers.write(json.dumps(run(dict(json.loads(line), by_pytest=suite.by_pytest), words)) + "\n")
         answers.flush()
 
 
-def prepare(words):
+def prepare(suite, words):
     """Imports what nearly every file imports, as the file will see it."""
-    import tensorflow
-
     if words[0] == "npu-shim":
         from npu_shim.compat import tensorflow_v1
 
         tensorflow_v1.install()
-    import importlib
+    import tensorflow
 
-    for name in ("tensorflow.python.framework.test_util", "tensorflow.python.platform.test", "tensorflow.keras.layers"):
-        importlib.import_module(name)
     assert tensorflow.__version__
-    importlib.import_module("tensorflow.contrib.slim")
-    importlib.import_module("tensorflow.contrib.rnn")
-    import adapter
+    for name in suite.imports:
+        importlib.import_module(name)
     import methods
 
-    adapter.install(os.getcwd(), original=words[0] != "npu-shim")
+    if not suite.by_pytest:
+        import adapter
+
+        adapter.install(os.getcwd(), original=words[0] != "npu-shim")
     assert methods
 
 
@@ -112,7 +115,7 @@ class Clock:
     def idle(self):
         """Seconds since the process last computed."""
         now = self.cpu()
-        if now > self._moved + 0.05:
+        if now > self._moved + POLLING:
             self._moved, self._then = now, time.time()
         return time.time() - self._then
 
@@ -191,8 +194,10 @@ def in_fork(job, words, done, sending, written):
 
     reporter = methods.Reporter(sending)
     try:
-        methods.capture(reporter, job["only"], done)
-        start(job["file"], words, reporter)
+        capture = methods.capture_pytest if job["by_pytest"] else methods.capture
+        capture(reporter, job["only"], done)
+        program = [WITH_PYTEST, job["file"]] if job["by_pytest"] else [job["file"]]
+        start(program, words, reporter)
         reporter.say("over")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -201,20 +206,20 @@ def in_fork(job, words, done, sending, written):
         os._exit(0)
 
 
-def start(file, words, reporter):
-    """Runs a file as `__main__`."""
+def start(program, words, reporter):
+    """Runs a file, with its arguments, as `__main__`."""
     sys.excepthook = reporter.broken
     try:
         if words[0] == "npu-shim":
             from npu_shim import cli
 
-            cli.main(["run", *words[1:], file])
+            cli.main(["run", *words[1:], *program])
         else:
             import runpy
 
-            sys.argv = [file]
-            sys.path[0] = os.path.dirname(file)
-            runpy.run_path(file, run_name="__main__")
+            sys.argv = list(program)
+            sys.path[0] = os.path.dirname(program[0])
+            runpy.run_path(program[0], run_name="__main__")
     except SystemExit as end:
         if end.code and not reporter.told:
             reporter.broken(type(end), end, end.__traceback__)
@@ -223,4 +228,4 @@ def start(file, words, reporter):
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1:])
+    serve(SUITES[sys.argv[1]], sys.argv[2:])

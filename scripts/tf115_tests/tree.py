@@ -1,10 +1,9 @@
-"""The files of TensorFlow 1.15's source tree, out of a git directory, in a folder where they can run."""
+"""The files of a source tree, TensorFlow 1.15's or a library's, out of a git directory, where they can run."""
 
 import pathlib
 import subprocess
 
-ROOT = "org_tensorflow"  # what the files call the tree
-# what the files read, and helpers beside them that no wheel has; none of these is a test
+# what TensorFlow's files read, and helpers beside them that no wheel has; none of these is a test
 DATA = (
     "tensorflow/cc/saved_model/testdata",
     "tensorflow/contrib/image/python/kernel_tests/test_data",
@@ -29,24 +28,23 @@ HELPERS = (
 
 
 class Tree:
-    """The tree at HEAD of a git directory; files are written to `folder` when they are first asked for."""
+    """The tree of a suite in a git directory; files are written to `folder` when they are first asked for."""
 
-    def __init__(self, git, folder):
-        self._git = git
-        self.folder = pathlib.Path(folder).resolve() / ROOT
-        self.commit = self._output("rev-parse", "HEAD").decode().strip()
+    def __init__(self, git, folder, suite):
+        self._git, self._suite = git, suite
+        self.folder = pathlib.Path(folder).resolve() / suite.root
 
     def blobs(self, paths):
         """{path: the hash of its content} of files of the tree."""
-        listed = self._output("ls-tree", "-r", "HEAD", *paths).decode().splitlines()
+        listed = self._output("ls-tree", "-r", self._suite.at, *paths).decode().splitlines()
         return {path: about.split()[2] for about, _, path in (line.partition("\t") for line in listed)}
 
     def write(self, paths):
         """Writes the files, and what they read; raises CalledProcessError where the tree has one of them not."""
-        wanted = [path for path in (*paths, *DATA, *HELPERS) if not (self.folder / path).exists()]
+        wanted = [path for path in (*paths, *self._suite.data) if not (self.folder / path).exists()]
         if wanted:
             self.folder.mkdir(parents=True, exist_ok=True)
-            packed = self._output("archive", "HEAD", *wanted)
+            packed = self._output("archive", self._suite.at, *wanted)
             subprocess.run(["tar", "x", "-C", str(self.folder)], input=packed, check=True)
 
     def _output(self, *words):

@@ -29,9 +29,9 @@ at_night = pytest.mark.skipif(not os.environ.get("NPU_SHIM_NIGHTLY"), reason="ru
 
 def test_a_sample_of_its_methods_passes(tmp_path):
     with mock.patch.object(sys, "path", [str(SUITE), *sys.path]):
-        results, trees = importlib.import_module("results"), importlib.import_module("tree")
+        results, suites, trees = map(importlib.import_module, ("results", "suites", "tree"))
     sample = json.loads((SUITE / "sample.json").read_text())
-    tree = trees.Tree(TREE, tmp_path)
+    tree = trees.Tree(TREE, tmp_path, suites.SUITES["tensorflow"])
     tree.write(sample)
     lost = []
     with results.server(tf.__version__, False, [], tree.folder) as answer:
