@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from npu_shim.pjrt import arrays, jax_compat, manifest, products, program_cache, ranks
+from npu_shim.pjrt import arrays, jax_compat, manifest, narrow_gathers, products, program_cache, ranks
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import HOLDS, Manifest, Tensor
 from npu_shim.pjrt.placement import Placement
@@ -75,6 +75,7 @@ class Program:
         self._donate, self._cache = donate, cache
         self.is_old, self.trouble = False, ""
         self.attention: dict[str, str] = {}
+        self._narrow: set[str] = set()  # names of the parameters that travel in the dtype in which layers take them
         self._lock = threading.RLock()  # a step gives its state's memory to the next one
         self._donated: dict[str, Any] = {}
         self._kept: dict[str, Any] = {}
@@ -206,7 +207,24 @@ class Program:
             highest = self.manifest.float32_products == "highest"
             table = self.manifest.attention
             artifact, self.attention = substitution.for_devices(artifact, table, highest, self._placement)
-        return jax_compat.function(self._jax, artifact, pairs[0], pairs[1], self.device.platform)
+        divided = [number for number, t in enumerate(self.manifest.arguments) if self._is_divided(t)]
+        narrow: Sequence[tuple[int, str]] = ()
+        if divided:
+            artifact, narrow = narrow_gathers.split(artifact, divided)
+        self._narrow = {self.manifest.arguments[number].name for number, _ in narrow}
+        more = [(self.manifest.arguments[number].shape, arrays.dtype_of(dtype)) for number, dtype in narrow]
+        function = jax_compat.function(self._jax, artifact, pairs[0] + more, pairs[1], self.device.platform)
+        return lambda *flat: function(*flat, *(self._gathered(flat[number], number, dtype) for number, dtype in narrow))
+
+    def _gathered(self, value: Any, number: int, dtype: str) -> Any:
+        """A parameter as a whole, in a dtype to which each device has cast its part."""
+        constrained = self._jax.lax.with_sharding_constraint
+        own = constrained(value.astype(dtype), self._placement.of_state(self.manifest.arguments[number]))
+        return constrained(own, self._placement.whole)
+
+    def _is_divided(self, tensor: Tensor) -> bool:
+        is_parameter = tensor.kind == "state" and tensor.role == "parameter"
+        return is_parameter and self._placement.divided(tensor) is not None
 
     def _new_state(self) -> dict[str, Any]:
         """The shardings of what a step leaves on the devices: those of what it found."""
@@ -216,7 +234,7 @@ class Program:
 
     def _whole(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values of variables with parameters as a whole: the partitioner would rather divide activations."""
-        parts = [t for t in self.manifest.state if t.role == "parameter" and self._placement.divided(t) is not None]
+        parts = [t for t in self.manifest.state if self._is_divided(t) and t.name not in self._narrow]
         gathered = (self._jax.lax.with_sharding_constraint(values[t.name], self._placement.whole) for t in parts)
         return {**values, **dict(zip((t.name for t in parts), gathered))}
 

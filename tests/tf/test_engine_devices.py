@@ -127,6 +127,15 @@ def test_a_loop_over_an_iterator_has_the_numbers_of_one_device(counts):
 
 
 @pytest.mark.nightly
+def test_parameters_that_travel_in_bfloat16_have_the_numbers_of_one_device():
+    feeds = placeholders()
+    loss, train = network(*feeds)
+    fed = [dict(zip(feeds, batch(number))) for number in range(4)]
+    run = lambda session: [session.run([loss, train], one)[0] for one in fed]  # noqa: E731
+    assert_same(run, rtol=2**-7, shared=("off", "all"), precision_mode="allow_mix_precision_bf16")
+
+
+@pytest.mark.nightly
 def test_a_scaled_step_in_float16_skips_on_all_devices_what_one_skips():
     feeds = placeholders()
     manager = loss_scale.ExponentialUpdateLossScaleManager(2**12, 2)

@@ -116,6 +116,33 @@ with tf.Graph().as_default(), tf.Session() as session:
             seen["errors"].append(error.message)
 print("SEEN " + json.dumps(seen), flush=True)
 """
+# an Estimator that trains in loops of steps on the device, twice in one process, and evaluates
+ESTIMATOR = """
+import json, sys
+import numpy as np
+import tensorflow.compat.v1 as tf
+from npu_bridge.npu_init import *
+
+def model(features, labels, mode):
+    net = tf.nn.dropout(tf.layers.dense(features, 16, activation=tf.nn.relu), rate=0.3)
+    loss = tf.reduce_mean(tf.square(tf.layers.dense(net, 1)[:, 0] - labels))
+    train = tf.train.AdamOptimizer(0.01).minimize(loss, tf.train.get_global_step())
+    return NPUEstimatorSpec(mode, loss=loss, train_op=train, eval_metric_ops={"mean": tf.metrics.mean(loss)})
+
+def feed():
+    random = np.random.RandomState(0)
+    data = tf.data.Dataset.from_tensor_slices((random.rand(64, 4).astype("f"), random.rand(64).astype("f")))
+    return data.shuffle(64, seed=1).repeat().batch(8)
+
+made = dict(save_checkpoints_steps=4, tf_random_seed=3, precision_mode="must_keep_origin_dtype")
+config = NPURunConfig(model_dir=sys.argv[1], iterations_per_loop=int(sys.argv[2]), log_step_count_steps=None, **made)
+estimator = NPUEstimator(model_fn=model, config=config, model_dir=sys.argv[1])
+for steps in sys.argv[3:]:
+    estimator.train(feed, max_steps=int(steps))
+names = sorted(estimator.get_variable_names())
+seen = [float(estimator.evaluate(feed, steps=2)["loss"]), {n: estimator.get_variable_value(n).tolist() for n in names}]
+print("SEEN " + json.dumps(seen), flush=True)
+"""
 FAULTY = """
 import json, os, sys, time
 import numpy as np
@@ -229,6 +256,28 @@ def test_two_hosts_with_halves_of_each_batch_train_as_one_with_whole_batches(tmp
         assert "'IteratorGetNext:0' has the fixed shape [4], so that the graph takes the batch of one host" in rows
         assert "runs in each host's session (it holds little work" in little
         assert "train by itself" in little
+
+
+@pytest.mark.nightly
+def test_an_estimator_trains_in_loops_on_two_hosts_and_goes_on_from_its_checkpoint(tmp_path):
+    gpu = ["--set", "npu_shim_profile=gpu"]
+    script = tmp_path / "plain.py"
+    script.write_text(ESTIMATOR)
+    for steps in (["4", "8"], ["16"]):
+        both = launched(tmp_path, ESTIMATOR, str(tmp_path / "out"), "4", *steps, more=["--devices", "2", *gpu])
+        assert [status for status, _ in both] == [0, 0], both
+        command = [sys.executable, "-m", "npu_shim", "run", "--engine", "session", *gpu, str(script)]
+        root = str(pathlib.Path(__file__).resolve().parents[2])
+        command += [str(tmp_path / "own"), "1", *steps]
+        alone = subprocess.run(command, stdout=subprocess.PIPE, cwd=root, text=True, check=True)
+        texts = alone.stdout, *(text for _, text in both)
+        seen = [json.loads(text.partition("SEEN ")[2].partition("\n")[0]) for text in texts]
+        for loss, variables in seen[1:]:
+            assert variables["global_step"] == int(steps[-1])
+            np.testing.assert_allclose(loss, seen[0][0], rtol=1e-6)
+            for name, value in seen[0][1].items():
+                np.testing.assert_allclose(variables[name], value, rtol=2e-5, atol=2e-6, err_msg=name)
+        assert all("a loop of up to 4 steps" in text for _, text in both)
 
 
 def test_which_feeds_of_a_host_with_its_own_input_are_parts_of_the_batch():

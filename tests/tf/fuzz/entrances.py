@@ -28,6 +28,9 @@ class Plain(NamedTuple):
     trace: Any
 
 
+COUNTS, SHARES = (2, 4, 8), ("off", "optimizer", "all")
+
+
 def plain(program, folder):
     """Returns the Plain of a program."""
     built = playing.build(program)
@@ -44,6 +47,13 @@ def in_session(program, expected, folder, **more):
     config = sessions.config(**differential.as_parameters(mode(program)), **more)
     opened = functools.partial(playing.Side, config=config)
     return playing.play(program, expected.built, folder, opened, expected.built)
+
+
+def on_devices(program, expected, folder):
+    """In sessions whose steps run on several devices, with or without a part of the state on each."""
+    count, share = COUNTS[program.seed % len(COUNTS)], SHARES[program.seed // len(COUNTS) % len(SHARES)]
+    more = {"npu_shim_engine": "pjrt", "npu_shim_devices": str(count), "npu_shim_shard_state": share}
+    return in_session(program, expected, folder, **more)
 
 
 def optimized(program, expected, folder):
@@ -199,6 +209,7 @@ ENTRANCES = {
     "clusters": Entrance(functools.partial(in_session, npu_shim_xla="on")),
     "file": Entrance(rewritten),
     "engine": Entrance(functools.partial(in_session, npu_shim_engine="pjrt")),
+    "devices": Entrance(on_devices),
     "compiled": Entrance(compiled, of_one_step, True),
     "exported": Entrance(exported, of_one_step, True),
     "collected": Entrance(collected.play, collected.of_one_session),
