@@ -167,6 +167,18 @@ class TestTensorFlowsOptimizerBreaksTheGraph:
         [line] = said("breaks a graph of this session")
         assert "rewrite_options.arithmetic_optimization is off" in line
 
+    def test_so_it_does_where_branches_have_other_shapes_than_their_result(self, said, control_flow_of_version_2):
+        """tfg_optimizer refuses the gradient of a tf.cond in a function."""
+        lines.once.cache_clear()
+        with tf.Graph().as_default():
+            x, y = tf.ones([3, 3]), tf.constant(2.0)
+            sides = [lambda: (tf.gather(x, [2]) * y, y * np.ones(3, "f")), lambda: (tf.gather(x, [2]) * y, x[2:])]
+            trained = tf.function(lambda: tf.gradients(tf.cond(tf.constant(True), *sides), [x, y]), autograph=False)()
+            with tf.Session(config=sessions.config(precision_mode=MIX)) as session:
+                assert session.run(trained[1]) == 6.0
+        [line] = said("breaks a graph of this session")
+        assert "rewrite_options.disable_tfg_optimizer is on" in line
+
     def test_every_optimizer_is_tried_and_the_one_is_named(self, said, monkeypatch):
         """One that is off already is none of them; one that a script's own config has switched on is."""
         given = rewriter_config_pb2.RewriterConfig(remapping="OFF", debug_stripper="ON", loop_optimization="AGGRESSIVE")

@@ -19,13 +19,15 @@ import tensorflow.compat.v1 as tf
 from npu_shim.session import lines
 
 Result = TypeVar("Result")
-OFF = 2  # RewriterConfig.OFF
+OFF, DISABLED = 2, 1  # RewriterConfig.OFF, and true
+TFG = "disable_tfg_optimizer"  # it refuses a conditional whose branches have other static shapes than its result
 # fields of RewriterConfig -> the number that switches them off; those that have been seen to break graphs first
 OPTIMIZERS = {
     "arithmetic_optimization": OFF, "loop_optimization": OFF, "dependency_optimization": OFF, "constant_folding": OFF,
     "remapping": OFF, "layout_optimizer": OFF, "shape_optimization": OFF, "common_subgraph_elimination": OFF,
     "function_optimization": OFF, "implementation_selector": OFF, "pin_to_host_optimization": OFF,
     "scoped_allocator_optimization": OFF, "memory_optimization": 1,  # NO_MEM_OPT
+    TFG: DISABLED,
 }  # fmt: skip
 AGAIN = "npu_shim: session %d: the graph is to run again, without %s"
 _AGAIN = re.compile(r"npu_shim: session (\d+): the graph is to run again")
@@ -112,7 +114,7 @@ def _settle(number: int) -> None:
         tried, search.tried, search.ahead = search.tried, (), []
     lines.once(
         "TensorFlow's own optimizer breaks a graph of this session (its log says how, with TF_CPP_MIN_LOG_LEVEL=0); "
-        "the session goes on without it: rewrite_options.%s is off" % _shown(tried)
+        "the session goes on without it: rewrite_options.%s is %s" % (_shown(tried), "on" if tried == (TFG,) else "off")
     )
 
 

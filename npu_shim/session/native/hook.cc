@@ -88,6 +88,7 @@ void Switch(const std::string& field, int value, tensorflow::RewriterConfig* rew
   NPU_SHIM_SWITCH(constant_folding);
 #if NPU_SHIM_TF >= 200
   NPU_SHIM_SWITCH(common_subgraph_elimination);
+  if (field == "disable_tfg_optimizer") rewriter->set_disable_tfg_optimizer(value != 0);
 #endif
   NPU_SHIM_SWITCH(dependency_optimization);
   NPU_SHIM_SWITCH(function_optimization);
