@@ -53,6 +53,11 @@ def _networks():
         if counted:
             what = "[Public TensorFlow 1 programs](%s), likewise: in float32, mixed, and on today's XLA"
             yield what % link, "%s of %s" % counted.groups()[::-1]
+        counted = re.search(r"^(\d+) libraries: (\d+) of .*, (\d+) of \d+ whole in mixed, .*; (\d+) in", text, re.M)
+        if counted:
+            total, *whole = counted.groups()
+            what = "[Libraries of the time](%s), by a short training script: in float32, mixed, and in every way"
+            yield what % link, "%s, %s, %s of %s" % (*whole, total)
 
 
 def _unseen():

@@ -44,9 +44,14 @@ def main():
     parser.add_argument("--all", action="store_true", help="list the differences that are kept as well")
     parser.add_argument("--results", action="store_true", help="write what functions give, for npu-shim scan")
     parser.add_argument("--records", help="folder in which records stay, and are taken from where they are there")
+    parser.add_argument("--library", choices=["numpy"], help="compare a library, of its versions of 1.15.5's time")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         records = pathlib.Path(args.records or folder)
+        if args.library:
+            import compare_library
+
+            return report(compare_library.differences(args.library, records), None, args.all)
         if args.results:
             return write_results([recorded(records, version, None, results=True) for version in VERSIONS])
         old = recorded(records, "1.15.5", None)

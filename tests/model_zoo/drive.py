@@ -19,6 +19,8 @@ from ways import FLOAT32, OWN
 SEED = 20211121
 # vocabularies made from sets of words are in the same order in each run
 FIXED_ORDER = {"PYTHONHASHSEED": "0"}
+# what TensorFlow 2 sets where data are made with it, and 1.15.5 obeys: eager execution
+EAGER = "TF2_BEHAVIOR"
 # what the shell scripts of nearly every network set before they start it on one device
 ONE_DEVICE = {"RANK_SIZE": "1", "RANK_ID": "0", "DEVICE_ID": "0", "ASCEND_DEVICE_ID": "0", "JOB_ID": "10087"}
 
@@ -93,7 +95,8 @@ def _start_all(recipe, net, way, env, log):
 def _start(recipe, command, net, runner, env, log, python=sys.executable):
     """Runs a script to its end, or the recipe's limit; returns its exit status, None at the limit."""
     words = [word.replace("{net}", str(net)) for word in shlex.split(command)]
-    own = {**os.environ, **ONE_DEVICE, **FIXED_ORDER, "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2", **env}
+    own = {name: value for name, value in os.environ.items() if name != EAGER}
+    own = {**own, **ONE_DEVICE, **FIXED_ORDER, "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2", **env}
     own.update({name: str(value).replace("{net}", str(net)) for name, value in recipe.env.items()})
     folders = [str(net / folder) for folder in recipe.path] + [own.get("PYTHONPATH", "")]
     own["PYTHONPATH"] = os.pathsep.join(filter(None, folders))

@@ -30,7 +30,13 @@ STEPS = int(os.environ.get("ZOO_STEPS") or 0)
 SECONDS = 60  # of training, in a run that is stopped
 LEAST = 4  # steps before the time counts
 _UPDATES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")  # how the types of updating ops begin
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+# ops that call functions: type -> the attributes that name them
+_BRANCHES = ("then_branch", "else_branch")
+_CALLS = {
+    **dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall"), ("f",)),
+    **dict.fromkeys(("If", "StatelessIf"), _BRANCHES),
+    **dict.fromkeys(("While", "StatelessWhile"), ("body",)),
+}
 
 
 class Watch:
@@ -86,7 +92,7 @@ def _trains(graph, names):
             return True
         if op.type in _CALLS:
             functions = functions or {f.signature.name: f for f in graph.as_graph_def().library.function}
-            if _updates(functions, op.get_attr("f").name):
+            if any(_updates(functions, op.get_attr(name).name) for name in _CALLS[op.type]):
                 return True
         for before in [*(tensor.op for tensor in op.inputs), *op.control_inputs]:
             if before not in seen:
@@ -98,8 +104,10 @@ def _trains(graph, names):
 def _updates(functions, name):
     """Whether a function, or one that it calls, updates a variable by a gradient."""
     nodes = functions[name].node_def if name in functions else ()
-    called = [node.attr["f"].func.name for node in nodes if node.op in _CALLS]
-    return any(node.op.startswith(_UPDATES) for node in nodes) or any(_updates(functions, inner) for inner in called)
+    if any(node.op.startswith(_UPDATES) or "gradients" in node.name.lower() for node in nodes):
+        return True
+    called = [node.attr[which].func.name for node in nodes if node.op in _CALLS for which in _CALLS[node.op]]
+    return any(_updates(functions, inner) for inner in called)
 
 
 def watch(base):

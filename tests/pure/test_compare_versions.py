@@ -89,8 +89,20 @@ def test_what_is_kept_has_a_reason(compare, capsys):
     assert "tf.nn.conv2d" in capsys.readouterr().out
 
 
+def test_calls_of_a_library_are_told_of_once_a_function(compare):
+    with mock.patch.object(sys, "path", [str(HERE), *sys.path]):
+        library = importlib.import_module("compare_library")
+    assert library.equal("<f8(2,)[1, nan]", "<f8(2,)[1.0002, nan]")
+    assert not library.equal("<f8(2,)[1, 2]", "<f4(2,)[1, 2]")
+    assert not library.equal("<f8()[1]", "<f8()[1.1]")
+    old = {"np.f(1)": "1", "np.f(2)": "2", "np.g()": "! TypeError: no", "np.h()": "3"}
+    new = {"np.f(1)": "! ValueError: 1", "np.f(2)": "! ValueError: 2", "np.g()": "1", "np.h()": "4"}
+    told = [(change.kind, change.what) for change in library.of_calls(old, new)]
+    assert told == [("call refused", "np.f(1)"), ("call other", "np.h()")]
+
+
 def test_expressions_are_python():
-    for table in ("shapes", "numbers", "layers"):
+    for table in ("shapes", "numbers", "layers", "numpy"):
         lines = (HERE / (table + ".txt")).read_text().splitlines()
         assert len(lines) == len(set(lines)) > 50
         for line in lines:

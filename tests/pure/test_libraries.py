@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from npu_shim.compat.python import libraries, scipy_images
+from npu_shim.compat.python import arrays, libraries, scipy_images
 from npu_shim.rewriter.errors import ConfigError
 
 SAID = []
@@ -105,6 +105,22 @@ def test_labels_of_any_kind_are_averages():
         "label2rgb(kind='mix'), which scikit-image 0.16 refuses, is kind='avg' here",
         "label2rgb without bg_label, which is 0 since scikit-image 0.19, takes -1 here",
     ]
+
+
+def test_masks_are_resized_as_numbers():
+    said = []
+
+    def resize(image, output_shape, order=None, mode="reflect"):
+        return image.dtype.kind, order
+
+    takes = libraries.takes_truths(resize, said.append)
+    mask = np.eye(4) > 0
+    assert takes(mask, (2, 2)) == ("b", None)
+    assert takes(mask, (2, 2), order=0) == ("b", 0)
+    assert takes(mask.astype(np.uint8), (2, 2), 1) == ("u", 1)
+    assert said == []
+    assert takes(mask, (2, 2), 1) == takes(mask, (2, 2), order=1) == ("f", 1)
+    assert set(said) == {"resize of bools with an order, which scikit-image 0.19 refuses, is of 0s and 1s here"}
 
 
 @pytest.fixture
@@ -322,3 +338,35 @@ def test_a_sound_file_is_written(tmp_path):
     libraries.output.write_wav(str(tmp_path / "a.wav"), np.array([0, 0.25, -0.5], "float32"), 8000, norm=True)
     rate, samples = wavfile.read(str(tmp_path / "a.wav"))
     assert (rate, samples.tolist()) == (8000, [0, 0.5, -1])
+
+
+def test_histograms_take_normed():
+    said = []
+    histogram = arrays.takes_normed(np.histogram, said.append)
+    numbers, bins = [1, 2, 2, 3], [1, 2, 4]
+    assert np.array_equal(histogram(numbers, 2)[0], np.histogram(numbers, 2)[0])
+    assert said == []
+    assert np.array_equal(histogram(numbers, 2, normed=True)[0], np.histogram(numbers, 2, density=True)[0])
+    assert np.array_equal(histogram(numbers, 2, normed=False)[0], np.histogram(numbers, 2)[0])
+    np.testing.assert_allclose(histogram(numbers, bins, normed=True)[0], [1 / 7, 3 / 7])  # NumPy 1.16.6's
+    both = arrays.takes_normed(np.histogram2d, said.append)(numbers, numbers, 2, normed=True)[0]
+    np.testing.assert_allclose(both, np.histogram2d(numbers, numbers, 2, density=True)[0])
+
+
+def test_a_number_of_samples_may_be_a_float():
+    said = []
+    linspace = arrays.takes_whole_counts(np.linspace, said.append)
+    assert linspace(0, 1, 5).tolist() == linspace(0, 1, 5.0).tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind", "by_script", "expected"),
+    [("f4", float, True, True), ("f4", float, False, False), ("i4", int, True, True), ("i4", float, True, False),
+     ("f4", np.float64, True, False), ("f4", "float64", True, True), ("f8", float, False, True)],
+)  # fmt: skip
+def test_a_type_of_python_is_its_kind_of_numbers(dtype, kind, by_script, expected, monkeypatch):
+    monkeypatch.setattr(arrays.callers, "by_script", lambda: by_script)
+    said = []
+    assert arrays.takes_python_types(np.issubdtype, said.append)(np.dtype(dtype), kind) is expected
+    assert len(said) == (expected and dtype != "f8")

@@ -17,13 +17,13 @@ from typing import Any, Callable
 
 from npu_shim.compat import callers
 from npu_shim.compat.names import missing
-from npu_shim.compat.python import hdf5, libraries, old_protos
+from npu_shim.compat.python import arrays, hdf5, libraries, old_protos
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 LOG = logging.getLogger("npu_shim")
 SWITCH = "NPU_SHIM_ALIASES"
 
-_LIBRARIES, _IMAGES = libraries.__name__ + ".", __package__ + ".scipy_images."
+_LIBRARIES, _IMAGES, _ARRAYS = libraries.__name__ + ".", __package__ + ".scipy_images.", arrays.__name__ + "."
 _ABC = [
     *("Callable", "Container", "Generator", "Hashable", "ItemsView", "Iterable", "Iterator", "KeysView", "Mapping"),
     *("MappingView", "MutableMapping", "MutableSequence", "MutableSet", "Sequence", "Set", "Sized", "ValuesView"),
@@ -37,6 +37,10 @@ NAMES = {
         "asscalar": (__name__ + ".asscalar", "NumPy 1.23"),
         "alen": (__name__ + ".alen", "NumPy 1.23"),
         "loads": ("pickle.loads", "NumPy 1.23"),
+        "rank": ("numpy.ndim", "NumPy 1.18"),
+        "mafromtxt": (_ARRAYS + "mafromtxt", "NumPy 1.23"),
+        "ndfromtxt": (_ARRAYS + "ndfromtxt", "NumPy 1.23"),
+        "typeDict": ("numpy.sctypeDict", "NumPy 1.25"),
         **dict.fromkeys(("NaN", "NAN"), ("numpy.nan", "NumPy 2.0")),
         **dict.fromkeys(("Inf", "Infinity", "PINF", "infty"), ("numpy.inf", "NumPy 2.0")),
         "NINF": (__name__ + ".NINF", "NumPy 2.0"),
@@ -61,6 +65,8 @@ NAMES = {
         "trapz": ("numpy.trapezoid", "NumPy 2.4"),
         "row_stack": ("numpy.vstack", "NumPy 2.5"),
     },
+    "numpy.ma": {"rank": ("numpy.ndim", "NumPy 1.18"), "dumps": ("pickle.dumps", "NumPy 1.18")},
+    "numpy.testing": {"rand": ("numpy.random.rand", "NumPy 1.20")},
     "numpy.lib": {"pad": ("numpy.pad", "NumPy 2.0")},
     "collections": {name: ("collections.abc." + name, "Python 3.10") for name in _ABC},
     "inspect": {"getargspec": (__name__ + ".getargspec", "Python 3.11")},
@@ -127,6 +133,7 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "yaml": dict.fromkeys(("load", "load_all"), libraries.takes_a_loader),
     "absl.flags._argument_parser": {"EnumParser.__init__": libraries.takes_enum_words},
     "skimage.color": {"label2rgb": libraries.takes_any_kind},
+    "skimage.transform": dict.fromkeys(("resize", "rescale", "rotate", "warp"), libraries.takes_truths),
     "skimage.metrics": {"structural_similarity": libraries.takes_multichannel},
     "networkx": {"adjacency_matrix": libraries.gives_matrices},
     "librosa.filters": {"mel": libraries.takes_positions("sr", "n_fft", "n_mels", "fmin", "fmax", "htk", "norm")},
@@ -141,6 +148,7 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
         "Dataset.__getitem__": hdf5.decodes_datasets,
         "array_for_new_object": hdf5.keeps_lengths,  # imported by name
     },
+    "numpy.random": {"permutation": libraries.measures_ragged},
     "numpy.lib.npyio": {"NpzFile.__getitem__": libraries.explains_pickles_inside},
     "numpy.lib._npyio_impl": {"NpzFile.__getitem__": libraries.explains_pickles_inside},
     "numpy": {
@@ -148,7 +156,10 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
         "load": libraries.explains_pickles,
         "loadtxt": libraries.takes_long_delimiters,
         **dict.fromkeys(("array", "asarray", "asanyarray"), libraries.takes_ragged),
-        **dict.fromkeys(("ndim", "shape", "size"), libraries.measures_ragged),
+        **dict.fromkeys(("ndim", "shape", "size", *arrays.OF_ROWS), libraries.measures_ragged),
+        **dict.fromkeys(("histogram", "histogram2d", "histogramdd"), arrays.takes_normed),
+        "linspace": arrays.takes_whole_counts,
+        "issubdtype": arrays.takes_python_types,
         **dict.fromkeys(("stack", "vstack", "hstack", "dstack", "column_stack"), libraries.takes_iterators),
     },
 }

@@ -132,6 +132,22 @@ def takes_any_kind(label2rgb: Callable[..., Any], say: Callable[[str], None]) ->
     return of_kind
 
 
+def takes_truths(transform: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
+    """Skimage's resize, rescale, rotate or warp of an array of bools with an order: of 0s and 1s, as until 0.18."""
+    import numpy as np
+
+    takes = inspect.signature(transform)
+
+    @functools.wraps(transform)
+    def of_truths(image: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(image, "dtype", None) == np.bool_ and takes.bind(image, *args, **kwargs).arguments.get("order"):
+            say("%s of bools with an order, which scikit-image 0.19 refuses, is of 0s and 1s here" % transform.__name__)
+            image = image.astype(float)
+        return transform(image, *args, **kwargs)
+
+    return of_truths
+
+
 def takes_bytes(fromstring: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """numpy.fromstring of raw bytes, as until NumPy 2.2: a copy of what numpy.frombuffer reads."""
     import numpy as np

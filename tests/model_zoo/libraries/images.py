@@ -1,13 +1,14 @@
 """Libraries of vision, of adversaries and of privacy."""
 
+from libraries.text import KERAS
 from recipe import Recipe
 
 RECIPES = (
-    Recipe("mrcnn", "train.py", install="mrcnn==0.2", checkpoint="mask_rcnn.h5", limit=600, apart=1.0),
+    Recipe("mrcnn", "train.py", install=KERAS + "mrcnn==0.2", checkpoint="mask_rcnn.h5", limit=600, apart=1.0),
     Recipe(
         "keras-retinanet",
         "train.py",
-        install="keras-retinanet==0.5.1 keras-resnet==0.2.0",
+        install=KERAS + "keras-retinanet==0.5.1 keras-resnet==0.2.0",
         checkpoint="retinanet.h5",
         limit=600,
     ),
@@ -16,7 +17,7 @@ RECIPES = (
         "adversarial-robustness-toolbox",
         "train.py",
         install="adversarial-robustness-toolbox==1.2.0",
-        checkpoint="model/saved/saved_model.pb",
+        checkpoint="saved/model/saved_model.pb",
     ),
     Recipe(
         "tensorflow-privacy",

@@ -20,6 +20,12 @@ RECIPES = (
         install="graph-nets==1.0.5 dm-sonnet==1.36 semantic_version contextlib2 " + PROBABILITY,
         checkpoint="model.ckpt.index",
     ),
-    Recipe("ampligraph", "train.py", install="ampligraph==1.4.0 rdflib==5.0.0", checkpoint="complex.pkl"),
+    Recipe(
+        "ampligraph",
+        "train.py",
+        install="ampligraph==1.4.0 rdflib==5.0.0",
+        lowers=False,  # looked up, multiplied and summed: no product of matrices
+        checkpoint="complex.pkl",
+    ),
     Recipe("deepxde", "train.py", install="deepxde==0.9.0 SALib multiprocess", checkpoint="model-8.index"),
 )

@@ -3,7 +3,7 @@
 import sys
 
 import tensorflow as tf
-from tensor2tensor.bin import t2t_datagen, t2t_trainer  # noqa: F401
+from tensor2tensor.bin import t2t_trainer
 from tensor2tensor.data_generators import algorithmic
 from tensor2tensor.utils import registry
 
@@ -27,7 +27,7 @@ sys.argv = [
     sys.argv[0], "--generate_data", "--problem=tiny_reverse", "--model=transformer", "--data_dir=data",
     "--tmp_dir=tmp", "--output_dir=out", "--hparams_set=transformer_tiny", "--train_steps=6", "--eval_steps=2",
     "--hparams=batch_size=256,hidden_size=32,filter_size=64,num_hidden_layers=1,num_heads=2",
-    "--schedule=train_and_evaluate", "--local_eval_frequency=6",
+    "--schedule=continuous_train_and_eval", "--local_eval_frequency=6",
 ]  # fmt: skip
 tf.flags.FLAGS(sys.argv)
 t2t_trainer.main(None)

@@ -1,0 +1,212 @@
+"""Records what a library beside TensorFlow does, as JSON; `scripts/compare_versions --library` runs it.
+
+    record_library.py OUT LIBRARY [--names REFERENCE]
+
+Public names below the library with their parameters, and what each function gives for odd arguments: those of a grid,
+alone and in pairs, and the lines of LIBRARY.txt, if there is one. Python 3.7 runs this file with a version of the time;
+today's Python sees the library as under `npu-shim run`, and is asked for the names of REFERENCE.
+"""
+
+import argparse
+import importlib
+import inspect
+import json
+import logging
+import os
+import pathlib
+import re
+import resource
+import signal
+import sys
+import tempfile
+import types
+import warnings
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent
+# what is no part of what scripts call, or writes, waits and prints
+SKIPPED = re.compile(
+    r"\.(tests?|testing|core|compat|distutils|f2py|setup|matrixlib|dual|doc|version|ctypeslib|conftest)(\.|$)"
+    r"|\.(lib\.\w+|(emath|rec)\.(n[tx]|sb)|extras|linalg\.linalg|pu|normalize_axis_index)(\.|$)"
+    r"|\.(lapack_lite|fftpack\w*|mtrand|bit_generator|overrides|polyutils|helper|pocketfft)(\.|$)"
+    r"|\.(add_docstring|add_newdoc\w*|source|info|lookfor|who|save\w*|load\w*|from(file|regex|pyfunc)|memmap|DataSource)$"
+    r"|\.(set\w+|seterr\w*|show_config|get_include|deprecate\w*|disp|genfromtxt|recfrom\w+|ndfromtxt|mafromtxt|seed)$"
+    r"|\.(open_memmap|sys|os|warnings|MachAr|print_function|division|absolute_import|safe_eval|restoredot|byte_bounds)$"
+)
+# odd arguments, as text: they are made anew for each call
+GRID = (
+    "3", "2.5", "True", "'a'", "b'a'", "None", "[]", "[1, 2]", "(1.5, 2)", "[[1, 2], [3, 4]]", "[[1], [2, 3]]",
+    "np.array(4)", "np.array([4])", "np.arange(3)", "np.eye(2)", "np.array([True, False])", "np.float32(2)",
+    "np.zeros((0, 2))", "np.array(['a', 'b'])", "np.array([1, None], object)", "np.array([1 + 2j])",
+    "np.array([np.nan, 1])", "[np.array([1.0]), 2.0]", "range(3)", "'float'", "np.matrix('1 2; 3 4')",
+    "[np.zeros(2), np.ones(2)]", "np.ma.masked_array([1, 2], [0, 1])",
+)  # fmt: skip
+SHORT = (
+    "2", "1.0", "None", "[1, 2]", "[[1, 2], [3, 4]]", "np.arange(4)", "np.eye(2)", "np.array([1])", "'int32'", "-1",
+)  # fmt: skip
+SECONDS, BYTES = 2, 2**31  # what a call may take
+CALLS = 3  # most required arguments of a function that the grid is for
+
+
+def main():
+    """Writes the record."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out")
+    parser.add_argument("library")
+    parser.add_argument("--names")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if sys.version_info >= (3, 8):
+        from npu_shim.compat.python import aliases
+
+        aliases.install()
+        logging.disable(logging.WARNING)
+    library = importlib.import_module(args.library)
+    reference = json.loads(pathlib.Path(args.names).read_text()) if args.names else None
+    names = {name: resolved(library, name) for name in reference["signatures"]} if reference else dict(walked(library))
+    record = {
+        "version": library.__version__,
+        "signatures": {name: described(value[0]) for name, value in names.items() if value is not None},
+        "values": dict(reference["values"] if reference else {}),
+    }
+    functions = {name: value[0] for name, value in names.items() if value and of_module(library, name)}
+    calls = record["values"] or [call for name, value in functions.items() for call in calls_of(name, value)]
+    own = HERE / (args.library + ".txt")
+    calls = list(dict.fromkeys([*calls, *(own.read_text().split("\n") if own.exists() else ())]))
+    record["values"] = dict(zip(calls, outcomes(calls, library)))
+    pathlib.Path(args.out).write_text(json.dumps(record, indent=0, sort_keys=True))
+
+
+def walked(library):
+    """(name, (object,)) of all public names below a library, those of classes of its own included."""
+    queue, seen = [(library.__name__, library)], set()
+    while queue:
+        path, module = queue.pop(0)
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        for name in sorted(dir(module)):
+            inner = path + "." + name
+            if name.startswith("_") or SKIPPED.search(inner):
+                continue
+            value = getattr(module, name, None)
+            if isinstance(value, types.ModuleType):
+                if value.__name__.startswith(library.__name__ + "."):
+                    queue.append((inner, value))
+                continue
+            yield inner, (value,)
+            if inspect.isclass(value) and value.__module__.startswith(library.__name__) and id(value) not in seen:
+                seen.add(id(value))
+                for method in sorted(dir(value)):
+                    if not method.startswith("_"):
+                        yield inner + "." + method, (getattr(value, method, None),)
+
+
+def resolved(library, name):
+    """(object,) of a dotted name, or None."""
+    owner = library
+    try:
+        for part in name.split(".")[1:]:
+            owner = getattr(owner, part)
+    except Exception:
+        return None
+    return (owner,)
+
+
+def of_module(library, name):
+    """Whether a dotted name is of a module, not of a class."""
+    return isinstance(resolved(library, name.rpartition(".")[0])[0], types.ModuleType)
+
+
+def described(value):
+    """A list of a callable's parameters, "class", "value", or "callable" where they cannot be known."""
+    if inspect.isclass(value):
+        return "class"
+    if not callable(value):
+        return "value"
+    try:
+        return [parameter(declared) for declared in inspect.signature(value).parameters.values()]
+    except (ValueError, TypeError):
+        return "callable"
+
+
+def parameter(declared):
+    """One parameter as "name", "name=default", "*name" or "**name"."""
+    stars = {declared.VAR_POSITIONAL: "*", declared.VAR_KEYWORD: "**"}.get(declared.kind, "")
+    text = stars + declared.name
+    return text if declared.default is declared.empty else text + "=" + re.sub(r" at 0x\w+", "", repr(declared.default))
+
+
+def calls_of(name, value):
+    """Calls of a function with odd arguments."""
+    if inspect.isclass(value) or not callable(value):
+        return
+    for count in required(value):
+        if count == 1:
+            yield from ("%s(%s)" % (name, first) for first in GRID)
+        elif count == 2:
+            yield from ("%s(%s, %s)" % (name, first, second) for first in SHORT for second in SHORT)
+        elif count == CALLS:
+            yield from ("%s(%s, %s, %s)" % (name, first, first, second) for first in SHORT for second in SHORT)
+
+
+def required(value):
+    """How many arguments a function has to have, a list: one number, or both that a function in C may want."""
+    if isinstance(value, np.ufunc):
+        return [value.nin]
+    try:
+        declared = inspect.signature(value).parameters.values()
+    except (ValueError, TypeError):
+        return [1, 2]
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    count = sum(one.kind in kinds and one.default is one.empty for one in declared)
+    return [count or 1]
+
+
+def outcomes(calls, library):
+    """What each of some calls gives; a child makes them, and another goes on behind one that ends its process."""
+    texts = []
+    with tempfile.TemporaryDirectory() as folder:
+        lines = pathlib.Path(folder) / "lines"
+        while len(texts) < len(calls):
+            child = os.fork()
+            if not child:
+                os.chdir(folder)  # some write a file
+                resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+                with open(str(lines), "w") as f:
+                    for call in calls[len(texts) :]:
+                        signal.alarm(SECONDS)
+                        f.write(json.dumps(outcome(call, library)) + "\n")
+                        f.flush()
+                os._exit(0)
+            os.waitpid(child, 0)
+            texts += map(json.loads, lines.read_text().splitlines())
+            texts += ["! it ends the process"] * (len(texts) < len(calls))
+    return texts
+
+
+def outcome(call, library):
+    """What a call gives, as text; "! ErrorType: message" if it fails."""
+    np.random.seed(0)
+    try:
+        return shown(eval(call, {library.__name__: library, "np": np}))
+    except Exception as error:
+        return "! %s: %s" % (type(error).__name__, " ".join(str(error).split())[:120])
+
+
+def shown(value):
+    """A result as text: class, dtype, shape and numbers of arrays, rounded; classes of what is neither."""
+    if isinstance(value, (list, tuple)):
+        return "[%s]" % ", ".join(map(shown, value))
+    if isinstance(value, (np.ndarray, np.generic)):
+        numbers = np.asarray(value)
+        rounded = [shown(one) for one in numbers.reshape(-1)[:20].tolist()]
+        return "%s%s%s" % (numbers.dtype.str.replace("U1", "U"), numbers.shape, "[%s]" % ", ".join(rounded))
+    if isinstance(value, (float, complex)):
+        return "%.5g" % value if isinstance(value, float) else "%.5g+%.5gj" % (value.real, value.imag)
+    return repr(value) if isinstance(value, (bool, int, str, bytes, type(None))) else type(value).__name__
+
+
+if __name__ == "__main__":
+    main()
