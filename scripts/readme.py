@@ -41,7 +41,8 @@ def results():
 
 def _networks():
     """A row for each suite whose table is committed: what it is, and how many of its networks are whole."""
-    for path in sorted([*BENCHMARKS.glob("*.md"), *(ROOT / "docs").glob("*.md")]):
+    paths = [*BENCHMARKS.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    for path in sorted(paths, key=lambda path: (path.stem == "libraries", path)):
         text, link = path.read_text(encoding="utf-8"), path.relative_to(ROOT)
         counted = re.search(r"^(\d+) scripts: (\d+) whole, .*own fault$", text, re.MULTILINE)
         if counted:
@@ -56,7 +57,7 @@ def _networks():
         counted = re.search(r"^(\d+) libraries: (\d+) of .*, (\d+) of \d+ whole in mixed, .*; (\d+) in", text, re.M)
         if counted:
             total, *whole = counted.groups()
-            what = "[Libraries of the time](%s), by a short training script: in float32, mixed, and in every way"
+            what = "[Libraries of TensorFlow 1's time](%s): in float32, mixed, and in every way"
             yield what % link, "%s, %s, %s of %s" % (*whole, total)
 
 

@@ -43,4 +43,5 @@ def _cells(name, install, row):
     results = [row[way.name].result if way.name in row else "" for way in SHOWN]
     losses = [figure(row[way.name].first_loss) if way.name in row else "" for way in SHOWN]
     causes = ["%s: %s" % (way.name, row[way.name].cause) for way in SHOWN if way.name in row and row[way.name].cause]
-    return (name.split(":")[0], install and "`%s`" % install, *results, lowered, taken, *losses, "; ".join(causes))
+    installed = install and "`%s`" % install.strip()
+    return (name.split(":")[0], installed, *results, lowered, taken, *losses, "; ".join(causes))
