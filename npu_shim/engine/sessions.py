@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.hosts import job as job_of_hosts
 from npu_shim.distributed.job import cluster
+from npu_shim.distributed.sharding import updates
 from npu_shim.engine.device import programs
 from npu_shim.engine.device.worker import memory, remote, starting
 from npu_shim.engine.meetings import Together
@@ -32,7 +33,7 @@ from npu_shim.options import devices, prefetch, words
 from npu_shim.options import engine as options_of_engine
 from npu_shim.options.reports import ledger
 from npu_shim.pjrt import program_cache
-from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.errors import ConfigError, unnamed
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.session import lines
 from npu_shim.session.interception import interceptors, session_options
@@ -205,17 +206,27 @@ class Engine:
         if self.device is not None:
             return True
         try:
-            shared = together.worker(self.options.values) if self.shares else None
-            several = None if self.hosts is None else hosts.worker(self.options.values, self.hosts)
-            self.device = shared or several or open_device(self.options.values)
+            values = self._values_of_device()
+            shared = together.worker(values) if self.shares else None
+            several = None if self.hosts is None else hosts.worker(values, self.hosts)
+            self.device = shared or several or open_device(values)
             self.residency.device = self.programs.device = self._draws.device = self.device
         except (ImportError, ConfigError, starting.Gone) as reason:
             if options_of_engine.is_demanded(self.options.values):
                 text = "npu_shim: engine 'pjrt' is not available: %s" % reason
+                ledger.note(ledger.LEFT, "the engine is not available: %s" % unnamed(str(reason).partition("\n")[0]))
                 raise tf.errors.InvalidArgumentError(None, None, text) from reason
             self.off = str(reason)
             return False
         return True
+
+    def _values_of_device(self):
+        """The session's option values, with what `is_weight_update_sharding` of its graph's optimizer asks for."""
+        values = self.options.values
+        asked = values.get(words.SHARD_STATE.key) or os.environ.get(words.SHARD_STATE.variable)
+        if asked or not getattr(self.session.graph, updates.ON_DEVICES, False):
+            return values
+        return {**values, words.SHARD_STATE.key: "optimizer"}
 
     def _run_steps(self, run, operations, count):
         """Runs steps, all but the last of `operations` only: feeding parts, the program, and the last reading part."""
@@ -408,7 +419,8 @@ class Engine:
                 self._draws.drop()
                 self.residency.drop()  # so that the session can restore a checkpoint
                 state = "the values on the device are lost (%s): restore a checkpoint" % lost
-        text = "npu_shim: engine: %s failed on %s: %s; %s" % (what, self.device.where, error, state)
+        fits = how_it_fits(str(error), self._values_of_device())
+        text = "npu_shim: engine: %s failed on %s: %s; %s%s" % (what, self.device.where, error, state, fits)
         return tf.errors.InternalError(None, None, text)
 
 
@@ -433,6 +445,17 @@ def open_device(values=MappingProxyType({})):
 def _nodes(part):
     """Names of the nodes that a `step.HostRun` fetches or runs."""
     return [*map(source_of, part.fetches), *part.targets]
+
+
+def how_it_fits(error, values):
+    """What to do about an error of a device that has no more memory, "" for another one; `values` are option values."""
+    if "RESOURCE_EXHAUSTED" not in error and "out of memory" not in error.lower():
+        return ""
+    share = {"off": "optimizer, or all", "optimizer": "all"}.get(words.SHARD_STATE.of(values), "")
+    more = "" if devices.of(values) != 1 else "several devices (--devices N); "
+    divided = "a part of the variables on each (%s=%s); " % (words.SHARD_STATE.key, share) if share else ""
+    again = "" if words.RECOMPUTE.of(values) == "memory" else "%s=memory; " % words.RECOMPUTE.key
+    return "; what takes less memory: %s%s%sa smaller batch" % (more, divided, again)
 
 
 def _of(values, names):

@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim import loss_scale
 from npu_shim.compat.behaviour import strategies
+from npu_shim.distributed.collectives import hccl
 from npu_shim.engine import sessions as engine
 from npu_shim.engine.device.worker import remote
 from npu_shim.estimator import iterations
@@ -124,6 +125,26 @@ def test_a_loop_over_an_iterator_has_the_numbers_of_one_device(counts):
 
     assert_same(run, 2)
     assert counts[1] == [4] * 3 * 2
+
+
+def test_what_is_said_where_a_device_has_no_more_memory():
+    assert engine.how_it_fits("INTERNAL: something else", {}) == ""
+    said = engine.how_it_fits("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes", {})
+    assert said.startswith("; what takes less memory: several devices (--devices N); a part of the variables on each")
+    assert said.endswith("(npu_shim_shard_state=optimizer, or all); npu_shim_recompute=memory; a smaller batch")
+    asked = {"npu_shim_devices": "4", "npu_shim_shard_state": "all", "npu_shim_recompute": "memory"}
+    assert engine.how_it_fits("out of memory", asked) == "; what takes less memory: a smaller batch"
+
+
+@pytest.mark.nightly
+def test_weight_update_sharding_of_one_process_is_that_of_its_devices(caplog):
+    feeds = placeholders()
+    loss, train = network(*feeds, hccl.NPUDistributedOptimizer(tf.train.AdamOptimizer(0.01), True))
+    fed = dict(zip(feeds, batch(0)))
+    logging.getLogger("npu_shim").propagate = True
+    with caplog.at_level(logging.WARNING, "npu_shim"):
+        trained(4, lambda session: session.run([loss, train], fed))
+    assert SHARES[0] in [line.partition("devices: ")[2] for line in caplog.messages]
 
 
 @pytest.mark.nightly

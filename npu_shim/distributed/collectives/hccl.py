@@ -154,7 +154,8 @@ class NPUDistributedOptimizer(tf.train.Optimizer):
 
     Args:
         optimizer: tf.train.Optimizer.
-        is_weight_update_sharding: bool; each rank then updates a share of the variables, see `sharding`.
+        is_weight_update_sharding: bool; each rank then updates a share of the variables, see `sharding`. In one process
+            on several devices each of these has a share of the optimizer's state (npu_shim_shard_state=optimizer).
         name: str; None gives "Distributed" and the wrapped optimizer's type.
 
     Raises:
@@ -183,6 +184,8 @@ class NPUDistributedOptimizer(tf.train.Optimizer):
         """Returns the wrapped optimizer's op; sharded, one that also brings the other ranks' variables up to date."""
         if self._is_weight_update_sharding and ranks.world_size() > 1:
             return updates.applied(self._optimizer, list(grads_and_vars), global_step, name)
+        if self._is_weight_update_sharding:
+            setattr(tf.get_default_graph(), updates.ON_DEVICES, True)
         return self._optimizer.apply_gradients(grads_and_vars, global_step, name)
 
     def _reduced(self, pairs):

@@ -16,6 +16,8 @@ from npu_shim.distributed.job import ranks, settings
 from npu_shim.distributed.sharding import collecting, shards
 from npu_shim.rewriter.errors import ConfigError
 
+ON_DEVICES = "_npu_shim_shards_updates"  # attribute of a graph: one process's devices are to share its updates
+
 
 def owners(pairs: Sequence[tuple[Any, Any]]) -> dict[str, int]:
     """Returns the rank that updates each variable, by name, about as many bytes for each; the same on all ranks.

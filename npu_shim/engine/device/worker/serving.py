@@ -62,7 +62,11 @@ def _about(count: int | str, job: Sequence[Any]) -> Any:
     if job:
         ranks.join(jax, ranks.Job(*job))
     placement.provide(jax, count)
-    devices = jax.local_devices()
+    try:
+        devices = jax.local_devices()
+    except AssertionError:  # JAX's own, without a word
+        asked = os.environ.get("JAX_PLATFORMS")
+        raise ConfigError("JAX has no device of JAX_PLATFORMS=%r, expected platforms that it has" % asked) from None
     return {
         "python": platform.python_version(), "jax": jax.__version__,
         "platform": devices[0].platform, "devices": [str(device) for device in devices],
