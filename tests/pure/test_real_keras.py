@@ -18,6 +18,9 @@ def install(monkeypatch, tmp_path):
     """Function that makes packages the installed ones: name -> text of their `__init__.py`."""
     monkeypatch.setenv(real_keras.LEGACY, "")  # so that it is put back
     monkeypatch.delenv(real_keras.LEGACY)
+    monkeypatch.setattr(real_keras, "_late", [])
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    real_keras._tell_of_lacking.cache_clear()
     numbers, others = itertools.count(), list(sys.path)  # files are read once
 
     def install(**packages):
@@ -81,6 +84,41 @@ def test_an_old_keras_in_the_place_of_tensorflows(install):
     real_keras.require("1.15.5")  # which has its own inside
     install(keras="__version__ = '2.2.4'\n", tf_keras="")
     real_keras.require("2.15.1")
+
+
+def test_tensorflow_was_imported_before(install, monkeypatch):
+    install(keras="__version__ = '2.3.1'\n", tf_keras="")
+    monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))
+    monkeypatch.setenv(real_keras.LEGACY, "1")  # its Keras was chosen
+    real_keras.choose()
+    real_keras.require("2.15.1")
+    monkeypatch.delenv(real_keras.LEGACY)
+    real_keras.choose()
+    with pytest.raises(ConfigError, match=r"before npu_shim.* keras 2\.3\.1 .* or set TF_USE_LEGACY_KERAS=1"):
+        real_keras.require("2.15.1")
+
+
+def test_keras_3_in_the_place_of_tensorflows(install, monkeypatch):
+    install(keras="from keras.src.version import __version__\n", tf_keras="")
+    inner = os.path.join(sys.path[-1], "keras", "src")
+    os.makedirs(inner)
+    with open(os.path.join(inner, "version.py"), "w") as f:
+        f.write('__version__ = "3.3.3"\n')
+    real_keras.require("2.21.0")  # which comes with it
+    with pytest.raises(ConfigError, match=r"keras 3\.3\.3 has replaced .* stop: pip install 'keras==2\.15\.\*'"):
+        real_keras.require("2.15.1")
+    monkeypatch.setenv(real_keras.LEGACY, "1")
+    real_keras.require("2.15.1")
+
+
+def test_packages_that_an_old_keras_lacks(install, monkeypatch, caplog):
+    install(keras="__version__ = '2.3.1'\n", tf_keras="", scipy="", six="", keras_applications="")
+    for name in real_keras.NEEDS:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    real_keras.require("2.15.1")
+    real_keras.require("2.15.1")
+    (line,) = caplog.messages
+    assert line.endswith("beside keras 2.3.1: pip install --no-deps pyyaml keras-preprocessing==1.1.2")
 
 
 def test_its_own_modules_where_it_is_installed(install, monkeypatch):

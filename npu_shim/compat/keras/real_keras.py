@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import logging
 import os
 import re
@@ -26,6 +27,13 @@ ROOT = "keras"
 SUCCESSOR = (2, 4)  # from this version on the package keras is tf.keras
 EXTRA_VERSION = "2.3.1"  # what the extra keras1 installs
 LEGACY = "TF_USE_LEGACY_KERAS"  # environment variable of TensorFlow: 1 makes tf.keras the package tf_keras
+LAST_WITH_KERAS_2 = "2.15"  # TensorFlows after it have Keras 3
+# module that an old Keras imports -> the package that it is in
+NEEDS = {
+    "yaml": "pyyaml", "scipy": "scipy", "six": "six", "keras_applications": "keras-applications==1.0.8",
+    "keras_preprocessing": "keras-preprocessing==1.1.2",
+}  # fmt: skip
+_late: list[str] = []  # what had been imported when `choose` was first called
 _VERSION = re.compile(r"""^__version__ = ["'](\d+)\.(\d+)([\w.-]*)["']""", re.MULTILINE)
 
 
@@ -57,27 +65,76 @@ def _file_in(folders: tuple[str, ...], name: str) -> str | None:
     return next(filter(os.path.isfile, files), None)
 
 
+def _version_3() -> str | None:
+    """Version of the installed package keras if it is Keras 3, else None."""
+    file = _installed(ROOT)
+    if file is None:
+        return None
+    inner = os.path.join(os.path.dirname(file), "src", "version.py")
+    if not os.path.exists(inner):
+        return None
+    with open(inner, encoding="utf-8", errors="replace") as f:
+        line = _VERSION.search(f.read())
+    return None if line is None or line.group(1) != "3" else "%s.%s%s" % line.groups()
+
+
+def _is_chosen() -> bool:
+    """Whether a TensorFlow that is imported now takes tf_keras."""
+    return os.environ.get(LEGACY) in ("1", "true", "True") and _installed("tf_keras") is not None
+
+
 def choose() -> None:
     """Lets a TensorFlow that is imported after this call use tf_keras where an old package keras stands beside it."""
-    if version() is not None and _installed("tf_keras") is not None:
+    if version() is not None and _installed("tf_keras") is not None and not _is_chosen():
+        _late.extend(["tensorflow"] if "tensorflow" in sys.modules else [])
         os.environ[LEGACY] = "1"
 
 
 def require(tensorflow: str) -> None:
-    """Raises ConfigError, with the command that mends it, where an old package keras has replaced TensorFlow's.
+    """Looks at the installed package keras.
+
+    Logs, once, which packages an old one lacks.
 
     Args:
         tensorflow: version of the installed TensorFlow.
+
+    Raises:
+        ConfigError: a package keras that TensorFlow cannot use has replaced its own, or TensorFlow was imported before
+            `choose`; the message has what mends it.
     """
-    old = version()
-    if old is None or tensorflow.startswith("1.") or _installed("tf_keras") is not None:
-        return
     series = ".".join(tensorflow.split(".")[:2])
-    raise ConfigError(
-        "keras %s has replaced the Keras that TensorFlow %s needs: tf.keras, tf.layers and Estimator stop. Scripts "
-        "keep keras %s with: pip install --no-deps 'tf_keras==%s.*'; without it: pip install 'keras==%s.*'"
-        % (old, tensorflow, old, series, series)
-    )
+    if tensorflow.startswith("1."):
+        return
+    old, new = version(), _version_3()
+    if old is not None and _late:
+        raise ConfigError(
+            "TensorFlow %s was imported before npu_shim, and took keras %s for its own: use npu-shim run, or import "
+            "npu_shim before tensorflow, or set %s=1" % (tensorflow, old, LEGACY)
+        )
+    if old is not None and _installed("tf_keras") is None:
+        text = "%s. Scripts keep keras %s with: pip install --no-deps 'tf_keras==%s.*'; without it: %s"
+        raise ConfigError(text % (_replaced(old, tensorflow), old, series, _install(series)))
+    if new is not None and series == LAST_WITH_KERAS_2 and not _is_chosen():
+        raise ConfigError("%s: %s" % (_replaced(new, tensorflow), _install(series)))
+    if old is not None:
+        _tell_of_lacking(old)
+
+
+def _replaced(found: str, tensorflow: str) -> str:
+    text = "keras %s has replaced the Keras that TensorFlow %s needs: tf.keras, tf.layers and Estimator stop"
+    return text % (found, tensorflow)
+
+
+def _install(series: str) -> str:
+    return "pip install 'keras==%s.*'" % series
+
+
+@functools.lru_cache(maxsize=None)
+def _tell_of_lacking(old: str) -> None:
+    lacking = [package for module, package in NEEDS.items() if importlib.util.find_spec(module) is None]
+    if lacking:
+        text = "npu_shim: import keras needs packages that are not installed beside keras %s: pip install --no-deps %s"
+        LOG.warning(text, old, " ".join(lacking))
 
 
 def is_its_own(frame: types.FrameType) -> bool:
