@@ -120,9 +120,9 @@ def require(tensorflow: str) -> None:
         _tell_of_lacking(old)
 
 
-def _replaced(found: str, tensorflow: str) -> str:
+def _replaced(old: str, tensorflow: str) -> str:
     text = "keras %s has replaced the Keras that TensorFlow %s needs: tf.keras, tf.layers and Estimator stop"
-    return text % (found, tensorflow)
+    return text % (old, tensorflow)
 
 
 def _install(series: str) -> str:
