@@ -1,5 +1,6 @@
 """Packages that libraries of TensorFlow 1's time pin, and TensorFlow 2 cannot use."""
 
+import importlib
 import sys
 import types
 
@@ -42,11 +43,8 @@ def test_an_old_probability_is_refused_where_it_is_imported(version, refused, in
 
 
 def test_what_tensorflow_says_it_needs_is_told(installed, monkeypatch):
-    pytest.importorskip("packaging")
     lines = ["numpy <2.0.0,>=1.23.5", "keras <2.16,>=2.15.0", "six", "jax ; extra == 'jax'"]
-    metadata = types.ModuleType("importlib.metadata")
-    metadata.requires = lambda name: lines
-    monkeypatch.setattr("importlib.metadata", metadata, raising=False)
+    monkeypatch.setattr(importlib, "metadata", types.SimpleNamespace(requires=lambda name: lines), raising=False)
     installed.update({"tensorflow": "2.15.1", "numpy": "2.1.0", "keras": "2.3.1", "six": "1.10", "jax": "0.1"})
     (told,) = pins.unmet("2.15.1")
     assert told.startswith("numpy 2.1.0 is not what TensorFlow 2.15.1 needs: pip install --no-deps 'numpy")
@@ -56,9 +54,8 @@ def test_what_tensorflow_says_it_needs_is_told(installed, monkeypatch):
 
 @pytest.mark.parametrize(("version", "told"), [("0.7.1", True), ("0.8.1", False)])
 def test_a_library_that_refuses_tensorflow_2_is_told_the_version_that_scripts_are(version, told, monkeypatch):
-    from importlib import metadata
-
-    monkeypatch.setattr(metadata, "version", {"gpt-2-simple": version}.__getitem__)
+    metadata = types.SimpleNamespace(version={"gpt-2-simple": version}.__getitem__, PackageNotFoundError=KeyError)
+    monkeypatch.setattr(importlib, "metadata", metadata, raising=False)
     versions._is_of_then.cache_clear()
     assert versions._is_of_then("gpt_2_simple") is told
     assert not versions._is_of_then("somebody")
