@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="the eng
 class Described:
     iterations: int = 1
     results: tuple = ()
+    own_rows: tuple = ()
 
 
 class Device:
