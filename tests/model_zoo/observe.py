@@ -7,8 +7,8 @@ The lines go behind those that the rewriter writes for graphs: {"step": 3, "fetc
 ends, or a minute after the first one. ZOO_FLOAT32 makes every mode one that keeps float32, to compare with.
 ZOO_SEED seeds Python, NumPy and every graph of a script that does not do so, so that losses of several runs can be
 compared. A step of a session that has an engine also says what the engine made of it: {"taken": true, "host_ops": 3,
-"programs": 1} or {"taken": false, "why": "..."}; it is watched where a session is entered, since the engine's programs
-run in front of what TensorFlow runs.
+"programs": 1}, with "shared": true where it runs another one's program, or {"taken": false, "why": "..."}; it is
+watched where a session is entered, since the engine's programs run in front of what TensorFlow runs.
 """
 
 import json
@@ -186,7 +186,8 @@ def _told(engine, request, place):
         return {"taken": False, "why": known.reason or "its program did not run"}
     places = list(known.step.cut.places.values())
     hosts = sum(places.count(where) for where in (place.FEED, place.MIDDLE, place.READ))
-    return {"taken": True, "host_ops": hosts, "programs": len(known.programs)}
+    told = {"taken": True, "host_ops": hosts, "programs": len(known.programs)}
+    return told if known.step.earlier is None else {**told, "shared": True}
 
 
 def keep_float32():

@@ -47,6 +47,7 @@ def test_a_run_that_trains_in_its_mode_and_ends_is_whole():
         (ran(IDLE, step(1)), OTHER, "allow_mix_precision lowered nothing"),
         (ran({**GRAPH, "mode": "force_fp16"}, step(1)), OTHER, "in force_fp16, expected allow_mix_precision"),
         (ran(GRAPH, step(1), step(2, fetched=1)), OTHER, "1 of 2 graphs that train were changed"),
+        (ran(GRAPH, step(1), {**step(2, fetched=1), "shared": True}), WHOLE, ""),
         (ran(GRAPH, step(1), status=None), STOPS, "over the limit of 300 s with 1 training steps"),
         (ran(GRAPH, step(1), status=3), STOPS, "exit status 3"),
         (ran(GRAPH, step(1), status=1, log="at x\nKeyError: 'a'\nbye"), STOPS, "KeyError: 'a'"),
