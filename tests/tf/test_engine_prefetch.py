@@ -107,9 +107,11 @@ def test_what_could_tell_is_not_read_ahead(caplog):
 
     limit = tf.get_variable("limit", [], initializer=tf.ones_initializer(), use_resource=True)
     start = tf.data.Dataset.range(9).map(lambda n: tf.cast(n, tf.float32))
+    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 1.0)
     iterators = {
         "function": by(start.map(lambda n: tf.ensure_shape(tf.numpy_function(np.float32, [n], tf.float32), []))),
         "variable": by(start.map(lambda n: tf.minimum(n, limit))),
+        "table": by(tf.data.Dataset.range(9).map(lambda n: tf.cast(n, tf.float32) * table.lookup(n))),
         "saved": by(start), "waited for": by(start), "plain": by(start),
     }  # fmt: skip
     tf.data.experimental.make_saveable_from_iterator(iterators["saved"])
@@ -118,7 +120,7 @@ def test_what_could_tell_is_not_read_ahead(caplog):
         waits = tf.constant(1.0)
     loss, train = step(tf.ones([2, 6]) * sum(numbers.values()) * waits)
     nodes = {iterator._iterator_resource.op.name: name for name, iterator in iterators.items()}
-    for count, expected in (("auto", ["plain"]), (1, ["function", "plain", "variable"])):
+    for count, expected in (("auto", ["plain"]), (1, ["function", "plain", "table", "variable"])):
         with session_of(count=count) as session:
             starts = [iterator.initializer for iterator in iterators.values()]
             session.run([tf.global_variables_initializer(), *starts])
@@ -154,6 +156,49 @@ def test_an_iterator_that_is_run_without_its_batch_is_an_error_where_one_is_held
         assert held(session) == [x.op.inputs[0].op.name]
         with pytest.raises(tf.errors.FailedPreconditionError, match="npu_shim_prefetch=0"):
             session.run(x.op)
+
+
+def test_a_run_that_is_refused_takes_no_batch_and_one_that_is_given_one_gives_it_as_it_came():
+    data = tf.data.Dataset.from_tensor_slices((ROWS, np.arange(24), np.array([b"a\0", b""] * 12, object)))
+    iterator = tf.data.make_initializable_iterator(data)
+    x, n, text = iterator.get_next()
+    factor = tf.placeholder(tf.float32, [2])
+    loss, train = step(x[None] * factor[0])
+    with session_of(count=2) as session:
+        session.run([tf.global_variables_initializer(), iterator.initializer])
+        session.run([loss, train], {factor: [1, 0]})
+        for fetches in ([loss, n, train], [n, factor], [iterator.initializer, factor]):
+            for wrong in ({factor: [1, 0, 0]}, {factor: ["a", 0]}, {"none:0": 1}):
+                with pytest.raises((TypeError, ValueError)):
+                    session.run(fetches, wrong)
+        assert held(session)
+        first, second = session.run({"n": n, "text": [text]}), session.run((n, [text], factor), {factor: [1, 0]})
+    assert first == {"n": 1, "text": [b""]}
+    assert second[:2] == (2, [b"a\0"])
+    for number, (string,) in (first.values(), second[:2]):
+        assert (type(number), type(string)) == (np.int64, bytes)
+
+
+def test_what_is_made_later_and_would_miss_a_batch_is_an_error():
+    iterator = tf.data.make_initializable_iterator(tf.data.Dataset.from_tensor_slices(ROWS).batch(3))
+    x = iterator.get_next()
+    loss, train = step(x)
+    with session_of() as session:
+        session.run([tf.global_variables_initializer(), iterator.initializer])
+        session.run([loss, train])
+        handle = iterator.string_handle()
+        saver = tf.train.Saver([tf.data.experimental.make_saveable_from_iterator(iterator)])
+        with tf.control_dependencies([x]):
+            waits = tf.constant(1.0)
+        given = tf.data.Iterator.from_string_handle(session.run(handle), tf.float32, [None, 6]).get_next()
+        optional = tf.data.experimental.get_next_as_optional(iterator).get_value()
+        for late in (saver.saver_def.save_tensor_name, waits, given, optional, tf.group(x)):
+            with pytest.raises(tf.errors.FailedPreconditionError, match="before the first step, or set npu_shim_pref"):
+                session.run(late, {saver.saver_def.filename_tensor_name: "unused"})
+        np.testing.assert_array_equal(session.run(x), ROWS[3:6])
+        session.run([loss, train])
+        assert not held(session)
+        np.testing.assert_array_equal(session.run(given), ROWS[9:12])
 
 
 def test_a_number_that_is_none_is_told():

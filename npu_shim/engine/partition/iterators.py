@@ -20,7 +20,10 @@ ITERATORS = ("Iterator", "IteratorV2", "OneShotIterator")
 NEXT, START = ("IteratorGetNext", "IteratorGetNextSync"), "MakeIterator"
 NAMES, BY_NAME = "IteratorToStringHandle", ("IteratorFromStringHandle", "IteratorFromStringHandleV2")
 # what others may change, or what changes others, when an element is read
-SHARED = ("PyFunc", "Variable", "VarHandle", "Queue", "Iterator", "Generator", "Print")
+SHARED = (
+    "PyFunc", "Variable", "VarHandle", "Queue", "Iterator", "Generator", "Print",
+    "Mutable", "Stage", "Barrier", "Accumulator", "Timestamp",
+)  # fmt: skip
 
 
 class Reads(NamedTuple):
@@ -29,10 +32,12 @@ class Reads(NamedTuple):
     Attributes:
         nexts: the operations by which it reads them, in no order.
         begun: the operations, in ITERATORS, of those that it has begin anew.
+        others: (operation, that of the iterator or None for any), of what else it does: what `why_not_ahead` asks for.
     """
 
     nexts: tuple[Any, ...] = ()
     begun: tuple[Any, ...] = ()
+    others: tuple[tuple[Any, Any], ...] = ()
 
 
 def of_run(graph: tf.Graph, nodes: Iterable[str], fed: frozenset[str]) -> Reads:
@@ -50,7 +55,17 @@ def of_run(graph: tf.Graph, nodes: Iterable[str], fed: frozenset[str]) -> Reads:
     reachable = list(reached(map(graph.get_operation_by_name, nodes), sources))
     nexts = [one for one in reachable if one.type in NEXT and not fed.issuperset(x.name for x in one.outputs)]
     begun = [one.inputs[1].op for one in reachable if one.type == START]
-    return Reads(tuple(nexts), tuple(begun))
+    return Reads(tuple(nexts), tuple(begun), tuple(other for one in reachable for other in _others(one)))
+
+
+def _others(operation: Any) -> list[tuple[Any, Any]]:
+    """(the operation, an iterator's, None for any) for what it does with iterators but to read or begin them."""
+    waits = [(operation, one.inputs[0].op) for one in operation.control_inputs if one.type in NEXT]
+    if operation.type in BY_NAME:
+        return [*waits, (operation, None)]
+    if operation.type in (*NEXT, START, NAMES):
+        return waits
+    return [*waits, *((operation, x.op) for x in operation.inputs if x.op.type in ITERATORS)]
 
 
 def why_not_ahead(graph: tf.Graph, iterator: Any, bodies: Mapping[str, Any] | None) -> str:

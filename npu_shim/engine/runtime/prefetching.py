@@ -10,11 +10,12 @@ the iterator begin anew drops what was read. What else could see the difference 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, Collection, Iterable, Mapping
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -63,10 +64,12 @@ class Prefetching:
                     self._reader = self._reader or ThreadPoolExecutor(1)
                     ahead.fill(self._reader, self._count)
 
-    def fed(self, nodes: Iterable[str], feeds: Any) -> dict[str, Any]:
-        """Returns what a run is to be fed in the place of its iterators, dict of tensor name to value.
+    @contextlib.contextmanager
+    def fed(self, nodes: Iterable[str], feeds: Any) -> Iterator[dict[str, Any]]:
+        """Scope of a run: what it is to be fed in the place of its iterators, dict of tensor name to value.
 
-        It is taken: the run must be made. An iterator that the run has begin anew loses what was read of it.
+        It is taken, unless TensorFlow refuses the run before it reads anything: a TypeError or ValueError. An iterator
+        that the run has begin anew loses what was read of it.
 
         Args:
             nodes: names of what the run fetches or runs.
@@ -74,24 +77,40 @@ class Prefetching:
 
         Raises:
             tf.errors.OpError: as the run would: the end of the input, ...
+            tf.errors.FailedPreconditionError: the run does something else with an iterator of which something is held.
         """
         if not any(self._ahead.values()):
-            return {}
+            yield {}
+            return
         names = {getattr(tensor, "name", tensor) for tensor in feeds or ()}
         reads = self._of_run(nodes, names)
-        values: dict[str, Any] = {}
-        for iterator in reads.begun:
-            ahead = self._ahead.get(iterator.name)
-            if ahead is not None:
-                ahead.drop()
-        begun = {iterator.name for iterator in reads.begun}
+        self._require_none_held(reads)
+        begun = [self._ahead.get(iterator.name) for iterator in reads.begun]
+        dropped = [(ahead, ahead.drop()) for ahead in begun if ahead is not None]
+        taken = []
         for operation in reads.nexts:
-            name = operation.inputs[0].op.name
-            ahead = None if name in begun else self._ahead.get(name)
-            element = None if ahead is None else ahead.take()
+            ahead = self._ahead.get(operation.inputs[0].op.name)
+            element = None if ahead is None or ahead in begun else ahead.take()
             if element is not None:
-                values.update(zip((x.name for x in operation.outputs), element))
-        return {name: value for name, value in values.items() if name not in names}
+                taken.append((operation, ahead, element))
+        # all are taken before one raises: the run would have read all of them
+        values = [(x.name, value) for one, _, read in taken for x, value in zip(one.outputs, read.result())]
+        try:
+            yield {name: value for name, value in values if name not in names}
+        except (TypeError, ValueError):
+            for ahead, elements in [*dropped, *((ahead, [element]) for _, ahead, element in reversed(taken))]:
+                ahead.give_back(elements)
+            raise
+
+    def _require_none_held(self, reads: Reads) -> None:
+        """Refuses a run that does more with an iterator than it could when elements of it were read, see `others`."""
+        for operation, iterator in reads.others:
+            known = self._ahead.values() if iterator is None else [self._ahead.get(iterator.name)]
+            if any(ahead is not None and ahead.has_any for ahead in known):
+                text = "'%s' (%s) would miss a batch that was read ahead: make it before the first step, or set %s=0"
+                raise tf.errors.FailedPreconditionError(
+                    None, None, text % (operation.name, operation.type, prefetch.KEY)
+                )
 
     def require_elements(self, targets: Iterable[str]) -> None:
         """Refuses a run of operations alone, by name, one of which would read an iterator of which something is held.
@@ -178,16 +197,21 @@ class _Ahead:
             while len(self._elements) < count:
                 self._elements.append(reader.submit(interceptors.plain_run, self._session, self._outputs))
 
-    def take(self) -> Any:
-        """Returns the values of the oldest element and no longer has it, None if it has none; or raises its error."""
+    def take(self) -> Future[Any] | None:
+        """Returns the oldest element and no longer has it, None if it has none."""
         with self._lock:
-            element = self._elements.popleft() if self._elements else None
-        return None if element is None else element.result()
+            return self._elements.popleft() if self._elements else None
 
-    def drop(self) -> bool:
-        """Forgets the elements, when none is being read any more; returns whether there was one."""
+    def drop(self) -> list[Future[Any]]:
+        """Forgets the elements, when none is being read any more; returns those that were read."""
         with self._lock:
             held, self._elements = self._elements, deque()
-        for element in held:
-            element.cancel() or element.exception()
-        return bool(held)
+        read = [element for element in held if not element.cancel()]
+        for element in read:
+            element.exception()
+        return read
+
+    def give_back(self, elements: Iterable[Future[Any]]) -> None:
+        """Has these elements again, before those that it has."""
+        with self._lock:
+            self._elements.extendleft(reversed(list(elements)))

@@ -45,6 +45,25 @@ class Request:
         return "the run of %s%s" % (", ".join(names[:3]), ", ..." if len(names) > 3 else "")
 
 
+def given(session, run, fetches, values, *others):
+    """Runs a session, and returns what the fetches give; those of which the values are there, as they came.
+
+    TensorFlow makes an array of what is fed and fetched: of a number or string too, which is not what a run gives.
+
+    Args:
+        session: tf.Session.
+        run: function of the fetches and `others`.
+        fetches: as of Session.run.
+        values: tensor name -> value, as a run gave it.
+        others: further arguments.
+    """
+    handler = tf_internals.fetch_handler(session.graph, fetches)
+    names = [tensor.name for tensor in handler.fetches()]
+    asked = [name for name in names if name not in values]
+    got = {**dict(zip(asked, run([asked, list(handler.targets())], *others)[0])), **values}
+    return handler.build_results(session, [got[name] for name in names])
+
+
 def of(graph, fetches, feed_dict):
     """Returns the Request of a run, or None for one that only TensorFlow can read or that it will reject."""
     try:
