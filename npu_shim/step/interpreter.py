@@ -15,7 +15,7 @@ from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Named
 import jax
 import numpy as np
 
-from npu_shim.step import guards, paddings, row_slices, rows, schedule, sizes, state, told, turned
+from npu_shim.step import beside, guards, paddings, row_slices, rows, schedule, sizes, state, told, turned
 from npu_shim.step.containers import rooms
 from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import conditionals, loops
@@ -386,17 +386,23 @@ class Scope:
             if node.op in rows.SIZED:
                 return rows.SIZED[node.op](node.attrs, *values)
             values = [sizes.as_tensor(value) if isinstance(value, Dims) else value for value in values]
-        if Rows in kinds and node.op in rows.OF_ROWS:
-            return rows.OF_ROWS[node.op](node.attrs, *values)
+        if Rows in kinds:
+            return self._of_rows(row, node, beside.settled(self, node, row, values))
         _require_known(row.known, values)
         attrs = told.attrs(self, node, values)
-        if Rows in kinds:
-            return _of_rows(row, attrs, values)
         for value in values:
             is_other = (isinstance(value, Text) and not row.text) or (isinstance(value, List) and not row.lists)
             if isinstance(value, Handle) or is_other:
                 raise Unsupported("it takes %s, of which its rule knows nothing" % _described(value))
         return self._in_range(row, node, attrs, values, row.apply(attrs, *values))
+
+    def _of_rows(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
+        if not any(isinstance(value, Rows) for value in values):
+            return self._computed(row, node, values)
+        if node.op in rows.OF_ROWS:
+            return rows.OF_ROWS[node.op](node.attrs, *values)
+        _require_known(row.known, values)
+        return _of_rows(row, told.attrs(self, node, values), values)
 
     def _in_range(self, row: Rule, node: Node, attrs: Attrs, values: Sequence[Any], result: Any) -> Any:
         """What a rule has given, with a note of what it must not write or read."""

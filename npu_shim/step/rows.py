@@ -173,7 +173,8 @@ def reshape(attrs: Attrs, x: Any, shape: Any) -> Any:
     if isinstance(x, Rows) and old == each_row:
         return Rows(result, x.count)
     if isinstance(dims[0], Size):
-        return Rows(result, dims[0].count)
+        more = 0 if isinstance(x, Rows) else max(dims[0].most - result.shape[0], 0)
+        return Rows(jnp.pad(result, [(0, more), *[(0, 0)] * len(rest)]) if more else result, dims[0].count)
     return Rows(result, x.count * np.int32(old) // np.int32(max(each_row, 1)))
 
 
@@ -253,6 +254,8 @@ def segment_sum(kind: str) -> Handler:
     """UnsortedSegmentSum and its kin: of rows, by their number, or both."""
 
     def reduced(attrs: Attrs, x: Any, ids: Any, count: Any) -> Any:
+        if not isinstance(count, Dims) and not is_known(count):
+            raise Unknown(2)
         size = count.sizes[0] if isinstance(count, Dims) else None
         room = size.most if isinstance(size, Size) else whole(count)
         places = _live_places(ids, room)

@@ -117,3 +117,48 @@ def test_what_a_rule_stumbles_over_is_said_in_words_of_the_step():
     assert told[:2] == ["its rule had to know a value that is computed when the step runs"] * 2
     assert told[2].startswith("its rule does not take such values (cannot reshape")
     assert refusals.why(refusals.Unsupported("its own words")) == "its own words"
+
+
+def test_rows_beside_as_many_of_a_tensor(network):
+    """Concatenations, sums and products over them: where data say another number, what is fetched is NaN."""
+    x, mask, w, _ = network
+    beside = tf.constant(GIVEN[:4])
+    rows = tf.boolean_mask(tf.matmul(x, w), mask)
+    joined = tf.concat([rows, beside], 1)
+    segments = tf.boolean_mask([0, 1, 1, 0, 2, 2], mask)
+    summed = tf.unsorted_segment_sum(tf.tanh(joined), segments, 3)
+    values = [joined, tf.add_n([rows, beside]), tf.matmul(beside, rows, transpose_a=True), rows * beside]
+    fetches = [*values, summed, *tf.gradients([tf.square(summed), values[1], tf.sin(values[2])], w)]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        step = Step(tf.get_default_graph(), fetches, {"w": session.run(w)}, [x, mask])
+        feeds = {x: GIVEN, mask: np.array(MASKS[0], bool)}
+        for fetch, got, want in zip(fetches, step(feeds), session.run(fetches, feeds)):
+            np.testing.assert_allclose(got, want, 1e-5, 1e-5, err_msg=fetch.name)
+    assert np.isnan(step({x: GIVEN, mask: np.array(MASKS[3], bool)})[0]).all()
+
+
+def test_a_number_of_segments_that_is_not_known_is_asked_for(network):
+    x, mask, w, _ = network
+    rows, count = tf.boolean_mask(tf.matmul(x, w), mask), tf.placeholder(tf.int32, [2], "count")
+    number = tf.reduce_sum(count)
+    fetch = tf.unsorted_segment_sum(rows, tf.boolean_mask([0, 1, 1, 0, 2, 2], mask), number)
+    program = program_of(tf.get_default_graph(), [fetch], [x, mask, count])
+    given = {x.name: GIVEN, mask.name: np.array(MASKS[0], bool), count.name: np.int32([1, 2])}
+    state = {"w": np.eye(3, dtype=np.float32)}
+    with interpreter.traced_as_tensorflow(), pytest.raises(Refusal, match="its input 2 had to be known") as refused:
+        jax.eval_shape(interpreter.function(program, told={}), state, given)
+    assert refused.value.asked == (number.name,)
+    with interpreter.traced_as_tensorflow():
+        shapes = jax.eval_shape(interpreter.function(program, told={number.name: np.int32(3)}), state, given)[1]
+    assert shapes[fetch.name].shape == (3, 3)
+
+
+def test_columns_by_as_many_indices_as_data_say(network):
+    """A gather on another axis than the first, as masks of instances are chosen."""
+    x, mask, w, _ = network
+    chosen = tf.where(mask)[:, 0]
+    columns = tf.gather(tf.reshape(tf.matmul(x, w), [1, 3, 6]), chosen, axis=-1)
+    again = tf.transpose(columns, [2, 0, 1])
+    compared_with = {x: GIVEN, mask: np.array(MASKS[0], bool)}
+    compared([again, tf.reduce_sum(tf.tanh(columns), 2), tf.shape(columns)], compared_with, tolerance=1e-5)

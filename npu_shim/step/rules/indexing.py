@@ -16,7 +16,7 @@ from jax import lax
 from npu_shim.step.masks import there
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
-from npu_shim.step.values import Rows, ints, is_known, traced, whole
+from npu_shim.step.values import Rows, Turned, ints, is_known, traced, whole
 
 # -- slices ------------------------------------------------------------------------------------------------------------
 
@@ -117,9 +117,12 @@ def gather_rows(attrs: Attrs, x: Any, indices: Any, axis: Any) -> Any:
     array = x.array if isinstance(x, Rows) else x
     if not isinstance(indices, Rows):
         return gather(attrs, array, indices, axis)
-    if whole(axis) != 0:
-        raise Unsupported("its indices are of an axis other than the first, and their number depends on data")
-    return Rows(gather(attrs, array, indices.array, axis), indices.count)
+    at = whole(axis) % max(array.ndim, 1)
+    if at == 0:
+        return Rows(gather(attrs, array, indices.array, axis), indices.count)
+    if isinstance(x, Rows) or attrs.get("batch_dims", 0):
+        raise Unsupported("its indices are of an axis other than the first, and two dimensions depend on data")
+    return Turned(gather(attrs, array, indices.array, axis), indices.count, at)
 
 
 def gather_nd(attrs: Attrs, x: Any, indices: Any) -> Any:

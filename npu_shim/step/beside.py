@@ -1,0 +1,59 @@
+"""Rows whose number depends on data beside tensors of as many rows, as all those of a batch's graphs are."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import numpy as np
+
+from npu_shim.step import rows
+from npu_shim.step.containers import rooms
+from npu_shim.step.masks import repeated
+from npu_shim.step.rules.table import Rule
+from npu_shim.step.values import Rows, is_tensor, whole
+
+
+def settled(scope: Any, node: Any, row: Rule, values: Sequence[Any]) -> Sequence[Any]:
+    """Values in which rows that are as many as those of a tensor beside them are tensors of that many rows.
+
+    Elementwise ops, sums of segments, and ConcatV2 behind the first dimension take equally many rows, as does MatMul
+    that adds over them. That data says so is noted as what must hold; of ops that broadcast, a single row goes with
+    each of the tensor.
+    """
+    axes = _counted_axes(node, row, values)
+    parts = values[: len(axes)]
+    numbers = {part.shape[axis] for part, axis in zip(parts, axes) if is_tensor(part)}
+    is_counted = all((isinstance(part, Rows) and axis == 0) or is_tensor(part) for part, axis in zip(parts, axes))
+    may_be_one = row.rows == "each" and node.op != "AddN" and not node.op.endswith("Grad")
+    if len(numbers) != 1 or not is_counted or (may_be_one and 1 in numbers):
+        return values
+    (number,) = numbers
+    if any(part.array.shape[0] < number for part in parts if isinstance(part, Rows)):
+        return values
+    result: list[Any] = []
+    for part in parts:
+        if isinstance(part, Rows):
+            holds = part.count == np.int32(number)
+            rooms.require_where(scope, node, holds | (part.count == np.int32(1)) if may_be_one else holds)
+            part = (repeated(part.array, part.count) if may_be_one else part.array)[:number]
+        result.append(part)
+    return [*result, *values[len(parts) :]]
+
+
+def _counted_axes(node: Any, row: Rule, values: Sequence[Any]) -> Sequence[int]:
+    """Of each of the first inputs, the dimension that must have one size in all of them; () of other ops."""
+    ranks = [_rank(value) for value in values]
+    if node.op in rows.SEGMENTS:
+        return (0, 0) if min(ranks[:2]) else ()
+    if node.op == "MatMul":
+        return int(not node.attrs["transpose_a"]), int(node.attrs["transpose_b"])
+    if node.op == "ConcatV2":
+        return [0] * (len(values) - 1) if whole(values[-1]) % max(ranks) else ()
+    return [0] * len(values) if row.rows == "each" and len({*ranks}) == 1 else ()
+
+
+def _rank(value: Any) -> int:
+    """The rank of rows or of a tensor, 0 for other values."""
+    if isinstance(value, Rows):
+        return int(value.array.ndim)
+    return int(value.ndim) if is_tensor(value) else 0
