@@ -376,7 +376,7 @@ class Scope:
 
     def _computed(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
         kinds = {type(value) for value in values}
-        if Turned in kinds:
+        if Turned in kinds and node.op != "Reshape":
             return turned.computed(row, node, values)
         if Pairs in kinds and node.op in paddings.OF_PAIRS:
             return paddings.OF_PAIRS[node.op](node.attrs, *values)
@@ -386,7 +386,7 @@ class Scope:
             if node.op in rows.SIZED:
                 return rows.SIZED[node.op](node.attrs, *values)
             values = [sizes.as_tensor(value) if isinstance(value, Dims) else value for value in values]
-        if Rows in kinds:
+        if Rows in kinds or Turned in kinds:
             return self._of_rows(row, node, beside.settled(self, node, row, values))
         _require_known(row.known, values)
         attrs = told.attrs(self, node, values)
@@ -397,7 +397,7 @@ class Scope:
         return self._in_range(row, node, attrs, values, row.apply(attrs, *values))
 
     def _of_rows(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
-        if not any(isinstance(value, Rows) for value in values):
+        if not any(isinstance(value, (Rows, Turned)) for value in values):
             return self._computed(row, node, values)
         if node.op in rows.OF_ROWS:
             return rows.OF_ROWS[node.op](node.attrs, *values)

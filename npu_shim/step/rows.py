@@ -17,7 +17,7 @@ from npu_shim.step.masks import common, mask, masked, repeated, there
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules import arrays, indexing, reductions
 from npu_shim.step.rules.table import Attrs, Rule
-from npu_shim.step.values import Dims, Rows, Size, ints, is_known, traced, whole
+from npu_shim.step.values import Dims, Rows, Size, Turned, ints, is_known, traced, whole
 
 Handler = Callable[..., Any]
 FIRST = np.zeros(1, np.int32)  # the axis of an op that has no input for it
@@ -155,12 +155,18 @@ def alike(values: Sequence[Any]) -> tuple[list[Any], Any]:
 
 
 def reshape(attrs: Attrs, x: Any, shape: Any) -> Any:
-    """Reshape of rows: the first dimension stays one that depends on data; and of a shape."""
+    """Reshape of rows: the first dimension that is not 1 stays one that depends on data; and of a shape."""
     if isinstance(x, Dims):
         return _of_shape(x, shape)
+    if isinstance(x, Turned):
+        x = turned.as_rows(x)
     if not isinstance(shape, Dims) and not is_known(shape):
         raise Unknown(1)
     dims = list(sizes.sizes_of(shape))
+    first = next((at for at, size in enumerate(dims) if isinstance(size, Size) or size != 1), 0)
+    if first and (isinstance(dims[first], Size) or dims[first] < 0):
+        result = reshape(attrs, x, Dims(tuple(dims[first:]), shape.dtype))
+        return Turned(result.array.reshape((*dims[:first], *result.array.shape)), result.count, first)
     array = x.array if isinstance(x, Rows) else traced(x)
     rest = dims[1:]
     if not dims or any(isinstance(size, Size) or size < 0 for size in rest):
@@ -327,11 +333,9 @@ def squeeze(attrs: Attrs, x: Any) -> Any:
 
 
 def expand_dims(attrs: Attrs, x: Any, axis: Any) -> Any:
-    """ExpandDims behind the first dimension."""
+    """ExpandDims: in front of rows their dimension becomes the second one."""
     at = whole(axis) % (x.array.ndim + 1)
-    if at == 0:
-        raise Unsupported("it puts a dimension before rows whose number depends on data")
-    return Rows(jnp.expand_dims(x.array, at), x.count)
+    return turned.of(jnp.expand_dims(x.array, at), x.count, int(at == 0))
 
 
 def transpose(attrs: Attrs, x: Any, permutation: Any) -> Any:

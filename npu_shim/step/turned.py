@@ -25,6 +25,13 @@ def of(array: Any, count: Any, axis: int) -> Any:
     return Turned(array, count, axis) if axis else Rows(array, count)
 
 
+def as_rows(x: Turned) -> Rows:
+    """Its rows, where all dimensions in front of them are 1; Unsupported for others."""
+    if x.array.shape[: x.axis] != (1,) * x.axis:
+        raise Unsupported("it gives a dimension that depends on data another place")
+    return Rows(x.array.reshape(x.array.shape[x.axis :]), x.count)
+
+
 def computed(row: Rule, node: Any, values: Sequence[Any]) -> Any:
     """What a rule gives for values of which some are Turned; Unsupported if it does not take them."""
     if node.op in HANDLERS:
@@ -81,9 +88,22 @@ def _broadcast(attrs: Attrs, x: Turned, shape: Any) -> Turned:
     return Turned(jnp.broadcast_to(x.array, room), x.count, x.axis)
 
 
+def _squeezed(attrs: Attrs, x: Turned) -> Any:
+    shape = x.array.shape
+    dims = {axis % x.array.ndim for axis in attrs["squeeze_dims"]}
+    gone = dims or {axis for axis, size in enumerate(shape) if size == 1 and axis != x.axis}
+    if x.axis in gone:
+        raise Unsupported("it takes the dimension of rows whose number depends on data away")
+    return of(jnp.squeeze(x.array, tuple(sorted(gone))), x.count, x.axis - sum(axis < x.axis for axis in gone))
+
+
+def _bias_gradient(attrs: Attrs, x: Turned) -> Any:
+    return nn.bias_add_grad(attrs, masked(x.array, x.count, 0, x.axis))
+
+
 HANDLERS: dict[str, Callable[..., Any]] = {
     "Shape": sizes.shape_of, "ShapeN": sizes.shape_of, "Transpose": _transposed,
-    "BroadcastTo": _broadcast,
+    "BroadcastTo": _broadcast, "Squeeze": _squeezed, "BiasAddGrad": _bias_gradient,
     "MatMul": products.RULES["MatMul"].rows,
     "Softmax": _normalized(nn.softmax), "LogSoftmax": _normalized(nn.log_softmax),
     "Sum": _reduced("Sum", lambda dtype: 0), "Max": _reduced("Max", indexing.lowest),

@@ -162,3 +162,16 @@ def test_columns_by_as_many_indices_as_data_say(network):
     again = tf.transpose(columns, [2, 0, 1])
     compared_with = {x: GIVEN, mask: np.array(MASKS[0], bool)}
     compared([again, tf.reduce_sum(tf.tanh(columns), 2), tf.shape(columns)], compared_with, tolerance=1e-5)
+
+
+def test_rows_behind_another_dimension(network):
+    """A layer of what is not padding, as one example of a batch, as in Tensor2Tensor; dropout has its numbers."""
+    x, mask, w, _ = network
+    places = tf.where(mask)
+    batch = tf.expand_dims(tf.gather_nd(tf.matmul(x, w), places), 0)
+    hidden = tf.tensordot(batch, tf.constant(GIVEN[:3]), [[2], [0]])
+    kept = tf.nn.relu(tf.nn.bias_add(hidden, w[0])) * tf.random_uniform(tf.shape(hidden), seed=3)
+    noisy = kept + tf.random_normal(tf.shape(kept)[1:], seed=4)
+    restored = tf.scatter_nd(places, tf.squeeze(noisy, axis=0), [6, 3])
+    fetches = [restored, tf.squeeze(kept), *tf.gradients(tf.square(restored), w)]
+    compared(fetches, {x: GIVEN, mask: np.array(MASKS[0], bool)}, tolerance=1e-5, runs=2)

@@ -15,15 +15,16 @@ from jax import lax
 
 from npu_shim.pjrt.attention.spec import SEED
 from npu_shim.step import guards
-from npu_shim.step.counters import blocks_of
+from npu_shim.step.counters import BLOCKS, blocks_of
 from npu_shim.step.graph import Node
 from npu_shim.step.packing import DRAWING
 from npu_shim.step.random import distributions
 from npu_shim.step.random.philox import Generator, blocks, of_seeds
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules.table import Attrs, Effect, Rule
-from npu_shim.step.values import Rows, ints, is_known, whole
+from npu_shim.step.values import Dims, Rows, Size, Turned, ints, is_known, whole
 
+IN_ORDER = frozenset(["RandomUniform", "RandomStandardNormal"])  # whose first numbers do not depend on how many follow
 ANY = 3  # an algorithm that the device may choose, which on CPUs is Philox
 PHILOX = 1
 
@@ -47,9 +48,12 @@ def closed(run: Any) -> None:
 
 
 def _reserved(scope: Any, node: Node, shape: Any) -> Generator:
-    """The generator of a stateful op for one run, which gives a tensor of this shape, or shuffles these Rows."""
+    """The generator of a stateful op for a run, which gives a tensor of this shape or Dims, or shuffles these Rows."""
     run = scope.run
-    if isinstance(shape, Rows):
+    if isinstance(shape, Dims):
+        numbers = [size.count if isinstance(size, Size) else size for size in shape.sizes]
+        used = math.prod(np.int64(n) if isinstance(n, int) else n.astype(np.int64) for n in numbers) * np.int64(BLOCKS)
+    elif isinstance(shape, Rows):
         used = lax.div(jnp.maximum(shape.count.astype(np.int64), 1) + np.int64(2), np.int64(4))
     else:
         used = np.int64(blocks_of(node.op, shape))
@@ -76,11 +80,25 @@ def _shape(scope: Any, inputs: Sequence[Any]) -> tuple[int, ...]:
 
 def _filled(draw: Callable[[Generator, Sequence[int], Any], Any]) -> Effect:
     def filled(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+        open_shape = scope.value(inputs[0])
+        if isinstance(open_shape, Dims) and node.op in IN_ORDER:
+            return _of_rows(scope, node, open_shape, draw)
         shape = _shape(scope, inputs)
         generator = _reserved(scope, node, shape)
         return draw(generator, shape, node.attrs["dtype"])
 
     return Effect(filled)
+
+
+def _of_rows(scope: Any, node: Node, shape: Dims, draw: Callable[[Generator, Sequence[int], Any], Any]) -> Any:
+    """As many rows as data says, of those for which there is room: the numbers of the first ones are the same."""
+    at = next(at for at, size in enumerate(shape.sizes) if isinstance(size, Size))
+    if {*shape.sizes[:at]} - {1} or any(isinstance(size, Size) for size in shape.sizes[at + 1 :]):
+        raise Unknown(0)
+    room = [size.most if isinstance(size, Size) else size for size in shape.sizes]
+    count = shape.sizes[at].count
+    array = draw(_reserved(scope, node, shape), room, node.attrs["dtype"])
+    return Turned(array, count, at) if at else Rows(array, count)
 
 
 def dropout_seed(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
