@@ -97,7 +97,7 @@ class Prepared:
         """A module of graph_def, without prints and assertions."""
         with contextlib.suppress(IndexError):
             return self.modules.pop()
-        return _without_reports(self.graph_def, self.fetches)
+        return _without_reports(self.graph_def, self.fetches, self.feeds)
 
     def on(self, platform: str) -> Prepared:
         """The same as a program for another platform, as JAX names it: "cpu", "gpu"."""
@@ -183,12 +183,13 @@ def prepare(
     if texts:
         raise ConfigError("fetch '%s' is text, which XLA does not compute; fetch it in a session" % texts[0])
     fed, fixed = _given(source, feeds, constants or {})
-    nodes = [_name(fetch).partition(":")[0] for fetch in wanted]
+    given = {feed.name for feed in fed}
+    names = [name for name in map(_name, wanted) if name not in given]
+    nodes = [name.partition(":")[0] for name in names]
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
     asked = rewriting.options_of(source, options)
     graph_def = writers.clear_containers(graph_def, source.graph_def)
     graph_def = checked(graph_def, nodes, placeholders, asked.watching)
-    names = [*map(_name, wanted)]
     graph_def, plan = rewriting.rewritten(source, graph_def, names, placeholders, asked.values, device)
     manner = Manner(asked.recompute, device == "CPU", asked.watching, asked.attention)
     return of_step(graph_def, wanted, dict(zip(placeholders, fed)), plan, source, manner, values)
@@ -215,15 +216,17 @@ def of_step(
         values: as in `prepare`.
     """
     graph_def = pruning.without_places(graph_def)
-    module = _without_reports(graph_def, wanted)
+    module = _without_reports(graph_def, wanted, feeds)
     draws = tuple(packing.draws(module))
     state = (*states.of_module(module, values, source), *states.of_draws(draws))
     return Prepared(graph_def, tuple(wanted), feeds, state, plan, manner, draws, [module])
 
 
-def _without_reports(graph_def, fetches):
-    """The module of a step, without prints and assertions."""
-    module = pipeline.module_of(graph_def, pipeline.results_of(map(_name, fetches)))
+def _without_reports(graph_def, fetches, feeds):
+    """The module of a step, without prints and assertions; what is fed and fetched is what is fed."""
+    results = pipeline.results_of(map(_name, fetches))
+    results.update((feed.name, name + ":0") for name, feed in feeds.items() if feed.name in results)
+    module = pipeline.module_of(graph_def, results)
     host_reports.eliminate(module)
     return module
 

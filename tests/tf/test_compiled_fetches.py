@@ -37,6 +37,15 @@ def test_assignments_loops_and_variables_are_fetched(use_resource):
             assert np.array_equal(actual, value)
 
 
+def test_what_is_fed_in_the_place_of_a_value_is_what_is_fetched():  # 'x' was asked for, which nothing needs
+    with tf.Graph().as_default() as graph:
+        first, second = tf.unstack(tf.placeholder(tf.float32, [2, 3], "x") * 2)
+        tf.global_variables_initializer()
+    step = npu_shim.compile_step(graph, [second, second + first, first], [first, second])
+    fed = np.float32([1, 2, 3])
+    assert np.array_equal(step({first: fed, second: fed * 3}), [fed * 3, fed * 4, fed])
+
+
 def test_what_a_loop_or_conditional_does_is_run():
     graph, _ = network(True)
     step = npu_shim.compile_step(graph, ["cond/Merge", "while/Exit"], ["x"], initializer="init")
