@@ -165,13 +165,16 @@ class Engine:
     def _counted(self, once, nodes, fetches, feed_dict, *others):
         """Runs the session, whose random ops and iterators go on behind the steps on the device."""
         with self._ahead.fed(nodes, feed_dict) as ahead:
-            feeds = {**(feed_dict or {}), **ahead} if ahead else feed_dict
-            drawn = self._draws.of_run(nodes, feeds)
-            self.guarded(self._draws.catch_up, drawn)
-            run = functools.partial(self._draws.counted, drawn, once)
-            if ahead:
-                return requests.given(self.session, run, fetches, ahead, feeds, *others)
-            return run(fetches, feeds, *others)
+            if not ahead:
+                return self._drawn(once, nodes, fetches, feed_dict, *others)
+            run = functools.partial(self._drawn, once, nodes)
+            return requests.given(self.session, run, fetches, ahead, {**(feed_dict or {}), **ahead}, *others)
+
+    def _drawn(self, once, nodes, fetches, feed_dict, *others):
+        """Runs the session, whose random ops go on behind the steps on the device."""
+        drawn = self._draws.of_run(nodes, feed_dict)
+        self.guarded(self._draws.catch_up, drawn)
+        return self._draws.counted(drawn, once, fetches, feed_dict, *others)
 
     @contextlib.contextmanager
     def _session_run(self, access):
@@ -315,11 +318,13 @@ class Engine:
         with self._ahead.fed(nodes, feeds) as ahead:
             have_run = set(map(source_of, ahead))
             targets = [name for name in part.targets if name not in have_run]
-            if not targets and ahead.keys() >= set(part.fetches):
-                return _of(ahead, part.fetches)
+            asked = [name for name in part.fetches if name not in ahead]
+            if not targets and not asked:
+                return ahead
             with self._session_run(part.access):
-                once, fetches = functools.partial(interceptors.plain_run, self.session), [list(part.fetches), targets]
-                return dict(zip(part.fetches, self._counted(once, nodes, fetches, {**feeds, **ahead}, run.options)[0]))
+                once = functools.partial(interceptors.plain_run, self.session)
+                got = self._drawn(once, nodes, [asked, targets], {**feeds, **ahead}, run.options)[0]
+            return {**ahead, **dict(zip(asked, got))}
 
     def run_group(self, run, group, is_last, part=0):
         """Runs a program of steps; returns dict of fetch to value, None if the session must run them."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping
 
+from npu_shim.options import counts
 from npu_shim.pjrt.placement import ALL
-from npu_shim.rewriter.errors import ConfigError, nearest
 
 KEY, VARIABLE = "npu_shim_devices", "NPU_SHIM_DEVICES"
 
@@ -31,10 +31,4 @@ def checked(word: Any, what: str) -> int | str:
     Raises:
         ConfigError: it is neither.
     """
-    if word == ALL:
-        return ALL
-    text = "" if isinstance(word, (bool, float)) else str(word).strip()
-    if not (text.isdigit() and int(text)):
-        near = "" if text.lstrip("-").isdigit() else nearest(text, [ALL])
-        raise ConfigError("%s is %r, expected a number of devices or 'all'%s" % (what, word, near))
-    return int(text)
+    return counts.checked(word, ALL, 1, what, "a number of devices")

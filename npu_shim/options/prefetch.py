@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping
 
-from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.options import counts
 
 KEY, VARIABLE, AUTO = "npu_shim_prefetch", "NPU_SHIM_PREFETCH", "auto"
 
@@ -17,23 +17,6 @@ def of(values: Mapping[str, Any]) -> int | str:
         ConfigError: another word.
     """
     word = values.get(KEY)
-    return checked(word, KEY) if word not in (None, "") else checked(os.environ.get(VARIABLE) or AUTO, VARIABLE)
-
-
-def checked(word: Any, what: str) -> int | str:
-    """Returns a number of batches, or "auto".
-
-    Args:
-        word: the user's.
-        what: where it stands, for messages.
-
-    Raises:
-        ConfigError: it is neither.
-    """
-    text = "" if isinstance(word, (bool, float)) else str(word).strip()
-    if text == AUTO:
-        return AUTO
-    if not text.isdigit():
-        near = "" if text.lstrip("-").isdigit() else nearest(text, [AUTO])
-        raise ConfigError("%s is %r, expected a number of batches (0: none) or 'auto'%s" % (what, word, near))
-    return int(text)
+    what = VARIABLE if word in (None, "") else KEY
+    value = (os.environ.get(VARIABLE) or AUTO) if what == VARIABLE else word
+    return counts.checked(value, AUTO, 0, what, "a number of batches (0: none)")

@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.hosts.coming import OPEN
 from npu_shim.engine.partition import nodes as walks
+from npu_shim.session.interception.training import APPLIES
 
 WORD = "--input-per-host"
 FIXED = (
@@ -31,8 +32,6 @@ LEFT = (
     "give all hosts the same input, without %s"
 )
 READERS = ("IteratorGet", "IteratorV", "QueueDequeue", "ReaderRead")  # beginnings of the ops that read input
-
-UPDATES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")  # beginnings of optimizers' ops
 
 
 class OwnInput:
@@ -109,7 +108,7 @@ def learns(nodes: Mapping[str, Any], fed: Collection[str], local: Collection[str
     """
     if not fed and not any(node.op.startswith(READERS) for node in nodes.values()):
         return False
-    applied = [node.name for node in nodes.values() if node.op.startswith(UPDATES)]
+    applied = [node.name for node in nodes.values() if node.op.startswith(APPLIES)]
     worked = [node.name for node in nodes.values() if node.learned and node.computes] + applied
     return any(not nodes[name].writes.issubset(local) for name in walks.downstream(nodes, worked))
 

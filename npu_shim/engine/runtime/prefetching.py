@@ -27,7 +27,6 @@ from npu_shim.session import lines
 from npu_shim.session.interception import interceptors
 
 LOG = logging.getLogger("npu_shim")
-NOTHING = Reads()
 
 
 class Prefetching:
@@ -45,9 +44,8 @@ class Prefetching:
         self._count = 1 if self._is_auto else int(count)
         self._lock = threading.Lock()  # of the tables
         self._reads: dict[Any, Reads] = {}
-        self._ahead: dict[str, _Ahead | None] = {}  # an iterator's node -> what is read of it, None where nothing is
-        self._looked_at: dict[str, int] = {}  # an iterator's node -> version of the graph that has been looked at
-        self._is_left: dict[str, bool] = {}  # an iterator's node -> whether no more is read of it
+        self._ahead: dict[str, _Ahead | None] = {}  # an iterator's node -> what was read of it, None where nothing was
+        self._may: dict[str, tuple[int, bool]] = {}  # an iterator's node -> (version of the graph, whether to read on)
         self._reader: ThreadPoolExecutor | None = None
 
     def ask(self, nodes: Iterable[str], feeds: Collection[str]) -> None:
@@ -153,15 +151,14 @@ class Prefetching:
     def _of(self, operation: Any) -> _Ahead | None:
         """What is read ahead of the iterator that an operation reads, None where nothing is to be."""
         graph, iterator = self._session.graph, operation.inputs[0].op
-        if self._looked_at.get(iterator.name) != graph.version:
-            self._looked_at[iterator.name] = graph.version
+        if self._may.get(iterator.name, (-1, False))[0] != graph.version:
             why = iterators.why_not_ahead(graph, iterator, self._library() if self._is_auto else None)
             if iterator.name not in self._ahead:
                 self._note(iterator.name, why)
             if self._ahead.get(iterator.name) is None:
                 self._ahead[iterator.name] = None if why else _Ahead(self._session, operation)
-            self._is_left[iterator.name] = bool(why)
-        return None if self._is_left[iterator.name] else self._ahead[iterator.name]
+            self._may[iterator.name] = graph.version, not why
+        return self._ahead[iterator.name] if self._may[iterator.name][1] else None
 
     def _note(self, name: str, why: str) -> None:
         if not why:

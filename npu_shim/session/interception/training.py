@@ -17,7 +17,7 @@ from npu_shim.session.observers import dump, ranges
 LOSS_SCALE = re.compile(r"^(?:.*/)?loss_scale(?:_\d+)?$")  # names of what holds it
 MOST_NAMES = 12  # in a message
 LEAST, NEAR_BEST = 0.6, 0.9  # share of its ops that a step computes of its loss; share of the best such share
-_APPLIES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")  # how the types of updating ops begin
+APPLIES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")  # how the types of updating ops begin
 ADDS = ("AssignAdd", "AssignSub", "AssignAddVariableOp", "AssignSubVariableOp")
 ASSIGNS = ("Assign", "AssignVariableOp")
 SCATTERS = tuple(kind + "Scatter" + verb for kind in ("", "Resource") for verb in ("Add", "Sub", "Update"))
@@ -67,7 +67,7 @@ def updates(operations: Sequence[tf.Operation]) -> list[tuple[tf.Operation, tf.T
     if not operations:
         return []
     sums = {_scope(op): op.inputs[0] for op in operations if op.type == SUM_OF_ROWS}
-    pairs = [(op, _gradient(op)) for op in operations if op.type.startswith(_APPLIES)]
+    pairs = [(op, _gradient(op)) for op in operations if op.type.startswith(APPLIES)]
     trained = {
         _holder(variable).name for variable in operations[0].graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)
     }

@@ -1,8 +1,8 @@
 """Libraries of reinforcement learning."""
 
+from libraries.layers import PROBABILITY, SONNET
 from recipe import Recipe
 
-PROBABILITY = "tensorflow-probability==0.23.0 "
 RECIPES = (
     Recipe(
         "stable-baselines",
@@ -14,7 +14,7 @@ RECIPES = (
     Recipe(
         "trfl",
         "train.py",
-        install="trfl==1.2.0 dm-sonnet==1.36 semantic_version contextlib2 " + PROBABILITY,
+        install="trfl==1.2.0 " + SONNET,
         checkpoint="model.ckpt.index",
     ),
     Recipe("tensorforce", "train.py", install="tensorforce==0.5.2 gym==0.17.3", checkpoint="agent/ppo*", apart=1.0),

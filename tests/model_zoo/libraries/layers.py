@@ -2,7 +2,8 @@
 
 from recipe import Recipe
 
-SONNET = "dm-sonnet==1.36 tensorflow-probability==0.23.0 semantic_version contextlib2"
+PROBABILITY = "tensorflow-probability==0.23.0"  # the one that TensorFlow 2.15 takes, in the place of the libraries' own
+SONNET = "dm-sonnet==1.36 semantic_version contextlib2 " + PROBABILITY
 RECIPES = (
     Recipe("tflearn", "train.py", install="tflearn==0.5.0", checkpoint="model.tflearn.index"),
     Recipe("tensorpack", "train.py", install="tensorpack==0.11 tabulate msgpack", checkpoint="log/model-*.index"),
@@ -16,6 +17,6 @@ RECIPES = (
     ),
     Recipe("dm-sonnet", "train.py", install=SONNET, checkpoint="model.ckpt.index"),
     Recipe("tf-slim", "train.py", install="tf-slim==1.1.0", checkpoint="log/model.ckpt-8.index"),
-    Recipe("kfac", "train.py", install="kfac==0.2.3 tensorflow-probability==0.23.0", checkpoint="model.ckpt.index"),
+    Recipe("kfac", "train.py", install="kfac==0.2.3 " + PROBABILITY, checkpoint="model.ckpt.index"),
     Recipe("nengo-dl", "train.py", install="nengo-dl==2.2.0 nengo==2.8.0 progressbar2", checkpoint="params.index"),
 )

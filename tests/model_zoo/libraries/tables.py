@@ -1,8 +1,8 @@
 """Libraries of recommendation, ranking, graphs and probability."""
 
+from libraries.layers import SONNET
 from recipe import Recipe
 
-PROBABILITY = "tensorflow-probability==0.23.0 "
 RECIPES = (
     Recipe("deepctr", "train.py", install="deepctr==0.8.2", checkpoint="deepfm.h5"),
     Recipe("tensorrec", "train.py", install="tensorrec==0.26.2", checkpoint="tensorrec/*"),
@@ -17,7 +17,7 @@ RECIPES = (
     Recipe(
         "graph_nets",
         "train.py",
-        install="graph-nets==1.0.5 dm-sonnet==1.36 semantic_version contextlib2 " + PROBABILITY,
+        install="graph-nets==1.0.5 " + SONNET,
         checkpoint="model.ckpt.index",
     ),
     Recipe(

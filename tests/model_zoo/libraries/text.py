@@ -1,5 +1,6 @@
 """Libraries of language."""
 
+from libraries.layers import PROBABILITY
 from recipe import Recipe
 from repositories.text import small_gpt
 
@@ -17,7 +18,7 @@ RECIPES = (
     Recipe(
         "tensor2tensor",
         "train.py",
-        install="tensor2tensor==1.15.7 mesh-tensorflow==0.1.21 tensorflow-probability==0.23.0 "
+        install="tensor2tensor==1.15.7 mesh-tensorflow==0.1.21 " + PROBABILITY + " "
         "tensorflow-datasets==1.3.2 tensorflow-hub==0.7.0 gym==0.17.3 sympy==1.5 mpmath pypng "
         "google-api-python-client==1.7.12 oauth2client",
         checkpoint="out/model.ckpt-6.index",
