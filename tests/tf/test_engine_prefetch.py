@@ -7,7 +7,9 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+from npu_shim.engine.runtime import prefetching
 from npu_shim.engine.sessions import ENGINE, Engine
+from npu_shim.options import prefetch
 
 pytestmark = [*sessions.NEEDS_ENGINE, pytest.mark.usefixtures("patched", "own_graph")]
 ROWS = np.random.RandomState(3).rand(24, 6).astype("f")
@@ -130,6 +132,16 @@ def test_what_could_tell_is_not_read_ahead(caplog):
     assert "is not read ahead: '" in caplog.text
 
 
+def test_tensorflow_1_which_rewrites_no_graph_that_is_fed_a_batch_reads_none_ahead_unasked(monkeypatch):
+    x = tf.data.make_one_shot_iterator(tf.data.Dataset.from_tensor_slices(ROWS).batch(2)).get_next()
+    with tf.Session() as session:
+        monkeypatch.setattr(prefetching.tf, "__version__", "1.15.5")
+        asked = [prefetching.Prefetching(session, count, dict) for count in (prefetch.AUTO, 1)]
+        for one in asked:
+            one.ask([x.op.name], ())
+        assert [any(one._ahead.values()) for one in asked] == [False, True]
+
+
 def test_an_iterator_that_may_be_read_by_its_handle_is_not_read_ahead():
     iterators = [tf.data.make_one_shot_iterator(tf.data.Dataset.from_tensor_slices(ROWS).batch(n)) for n in (2, 3)]
     handle = tf.placeholder(tf.string, [])
@@ -202,7 +214,6 @@ def test_what_is_made_later_and_would_miss_a_batch_is_an_error():
 
 
 def test_a_number_that_is_none_is_told():
-    from npu_shim.options import prefetch
     from npu_shim.rewriter.errors import ConfigError
 
     assert [prefetch.of({}), prefetch.of({"npu_shim_prefetch": "2"}), prefetch.of({"npu_shim_prefetch": 0})] == [

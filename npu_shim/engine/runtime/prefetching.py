@@ -41,7 +41,9 @@ class Prefetching:
     def __init__(self, session: tf.Session, count: int | str, library: Callable[[], Mapping[str, Any]]) -> None:
         self._session, self._library = session, library
         self._is_auto = count == prefetch.AUTO
-        self._count = 1 if self._is_auto else int(count)
+        # TensorFlow 1 hands no optimizer a graph in which something other than a placeholder is fed: such a run of what
+        # was read ahead would keep its dtypes
+        self._count = int(not tf.__version__.startswith("1.")) if self._is_auto else int(count)
         self._lock = threading.Lock()  # of the tables
         self._reads: dict[Any, Reads] = {}
         self._ahead: dict[str, _Ahead | None] = {}  # an iterator's node -> what was read of it, None where nothing was
