@@ -23,6 +23,7 @@ import sys
 import types
 
 import numpy as np
+import public_names
 
 if "--plain" in sys.argv:
     import tensorflow.compat.v1 as tf
@@ -90,25 +91,11 @@ def walked():
 
 def public():
     """(name, value) of all public names below tf."""
-    queue, seen = [("tf", tf)], set()
-    while queue:
-        path, module = queue.pop(0)
-        if id(module) in seen:
-            continue
-        seen.add(id(module))
-        for name in sorted(dir(module)):
-            inner = path + "." + name
-            if name.startswith("_") or name in FUTURE or inner[3:].startswith(SKIPPED):
-                continue
-            try:
-                value = getattr(module, name)
-            except (AttributeError, ImportError):
-                continue
-            if isinstance(value, types.ModuleType):
-                if "tensorflow" in value.__name__:
-                    queue.append((inner, value))
-            else:
-                yield inner, value
+    return public_names.walked("tf", tf, _is_left_out, lambda name: "tensorflow" in name)
+
+
+def _is_left_out(path):
+    return path.rpartition(".")[2] in FUTURE or path[3:].startswith(SKIPPED)
 
 
 def asked(names):

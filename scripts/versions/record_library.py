@@ -23,6 +23,7 @@ import types
 import warnings
 
 import numpy as np
+import public_names
 
 HERE = pathlib.Path(__file__).resolve().parent
 # what is no part of what scripts call, or writes, waits and prints
@@ -80,27 +81,14 @@ def main():
 
 def walked(library):
     """(name, (object,)) of all public names below a library, those of classes of its own included."""
-    queue, seen = [(library.__name__, library)], set()
-    while queue:
-        path, module = queue.pop(0)
-        if id(module) in seen:
-            continue
-        seen.add(id(module))
-        for name in sorted(dir(module)):
-            inner = path + "." + name
-            if name.startswith("_") or SKIPPED.search(inner):
-                continue
-            value = getattr(module, name, None)
-            if isinstance(value, types.ModuleType):
-                if value.__name__.startswith(library.__name__ + "."):
-                    queue.append((inner, value))
-                continue
-            yield inner, (value,)
-            if inspect.isclass(value) and value.__module__.startswith(library.__name__) and id(value) not in seen:
-                seen.add(id(value))
-                for method in sorted(dir(value)):
-                    if not method.startswith("_"):
-                        yield inner + "." + method, (getattr(value, method, None),)
+    own, seen = library.__name__, set()
+    for path, value in public_names.walked(own, library, SKIPPED.search, lambda name: name.startswith(own + ".")):
+        yield path, (value,)
+        if inspect.isclass(value) and value.__module__.startswith(own) and id(value) not in seen:
+            seen.add(id(value))
+            for method in sorted(dir(value)):
+                if not method.startswith("_"):
+                    yield path + "." + method, (getattr(value, method, None),)
 
 
 def resolved(library, name):
