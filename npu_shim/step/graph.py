@@ -88,7 +88,7 @@ class Program:
         functions: name -> Graph, the bodies that its nodes call.
         feeds: name of a node -> the name under which its value is given, in order.
         variables: name of a variable -> Variable.
-        draws: (function or "", node, seed, seed2) of each random op that has a state, see `random.draws`.
+        draws: (place or "", node, seed, seed2) of each random op that has a state, see `random.draws`.
     """
 
     graph: Graph

@@ -99,7 +99,7 @@ class Run:
         cells: key -> value of what is read and written: variables by name, Stacks and arrays by keys of their own.
         before: the variables as they were.
         facts: key -> what is known of a Stack or array without being traced, see `containers`.
-        draws: (function or "", node) -> the number of a random op that has a state.
+        draws: (place or "", node) -> the number of a random op that has a state.
         counters: key of that state.
         ranks: the Ranks that run it together.
         told: as of `function`.

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import struct
 from types import MappingProxyType
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, Sequence
 
 from npu_shim.pjrt.attention import spec as specs
-from npu_shim.rewriter.analysis import order
+from npu_shim.rewriter.analysis import order, writes
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.ir.attributes import LOW_BITS, STORAGE, Callee, DType, Shape, Tensor, Unbound
 from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
@@ -67,13 +67,29 @@ def packed(module: Module, feeds: Mapping[str, str], again: Iterable[str] = ()) 
 
 
 def draws(module: Module) -> list[tuple[str, str, int, int]]:
-    """The random ops of a module that have a state, in its order: (function or "", node, seed, seed2)."""
-    rows = [("", node) for node in module.graph if node.op in DRAWING]
-    for name in module.functions:
-        if not DRAWING.isdisjoint(module.functions.ops(name)):
-            rows += [(name, node) for node in module.functions[name] if node.op in DRAWING]
-    rows.sort(key=lambda row: (row[0], row[1].name))
-    return [(name, node.name, node.attrs.get("seed", 0), node.attrs.get("seed2", 0)) for name, node in rows]
+    """The random ops of a module that have a state: (`place` of its call or "", node, seed, seed2), in order.
+
+    A function that several nodes call draws for each of them on its own, as in a session, which inlines it.
+    """
+    rows = [(place(calls), *row) for calls, *row in _drawing(module, module.graph, {})]
+    return sorted(rows, key=lambda row: row[:2])
+
+
+def place(calls: Sequence[str]) -> str:
+    """What names a call of a function: the calling nodes, outermost first, and the function; "" outside of any."""
+    return "//".join(calls)
+
+
+def _drawing(module: Module, graph: Graph, known: dict[str, list[Any]]) -> list[Any]:
+    """(names of calling nodes and the function, node, seed, seed2); `known`: of functions, which are asked once."""
+    rows = [((), n.name, n.attrs.get("seed", 0), n.attrs.get("seed2", 0)) for n in graph if n.op in DRAWING]
+    for node in graph if len(module.functions) else ():
+        for name in dict.fromkeys(writes.called(node)):
+            if name not in known:
+                known[name] = []  # a function that calls itself
+                known[name] = _drawing(module, module.functions[name], known)
+            rows += [((node.name, *(calls or (name,))), *row) for calls, *row in known[name]]
+    return rows
 
 
 def variable_name(node: Node) -> str:

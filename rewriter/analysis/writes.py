@@ -72,11 +72,15 @@ def _assigns(user: Node, reference: Node) -> bool:
     return any(value.node is reference and argument.is_ref for value, (argument, _) in taken)
 
 
-def _called(node: Node) -> Iterator[Function]:
-    """The functions that a node calls, by its op or its attributes."""
+def called(node: Node) -> list[str]:
+    """The names of the functions that a node calls, by its op or its attributes."""
     functions = node.graph.module.functions
     names = [node.op, *(name for _, value in node.attrs.items() for name in _named(value))] if len(functions) else ()
-    return (functions[name] for name in names if name in functions)
+    return [name for name in names if name in functions]
+
+
+def _called(node: Node) -> Iterator[Function]:
+    return (node.graph.module.functions[name] for name in called(node))
 
 
 def _named(value: Any) -> list[str]:

@@ -42,6 +42,7 @@ ASKS_ONLY = frozenset([*HANDLES, *writes.ASKS, "VarIsInitializedOp", "VariableSh
 # beginnings of the types of stateful ops that wait for nothing outside of their run
 NEVER_WAITS = ("TensorArray", "Stack", "Save", "Restore", *host_reports.SILENT, *host_reports.FORWARDING)
 PASSES_ON = writes.PASSES_ON | writes.REFERS
+READING = writes.READS - ASKS_ONLY - {"VarIsInitializedOp"}
 
 
 def nodes_of(graph_def, fetches, feeds=(), meets=False):
@@ -235,7 +236,7 @@ class _Facts:
         self._needed, self._bodies, self._feeds = needed, bodies, feeds
         self._inside = MEETING if meets else ()
         self._ops = tf_internals.op_defs()
-        self._body_reasons = {}
+        self._body_reasons, self._of_bodies = {}, {}
 
     def nodes(self, touched):
         hits = dict.fromkeys(self._hits_made_dense(), "how many labels were hit is data")
@@ -262,7 +263,7 @@ class _Facts:
             node.name, node.op, unfed(node.input, self._feeds),
             host=None if node.op in self._inside else self._why_host(node) or sized_by_data,
             writes=frozenset(written), variable=bool(taken),
-            learned=bool(taken) and not written and node.op not in ASKS_ONLY,
+            learned=bool(taken) and node.op not in ASKS_ONLY and (not written or self._reads(node)),
             product=self._has_product(node), computes=self._computes(node), repeats=self._repeats(node, taken, written),
             handle=self._is_handle(node), report=report, forwards=node.op in host_reports.FORWARDING,
             floating=self._is_floating(node), asserts=node.op == ASSERT or self._guards(node),
@@ -330,7 +331,29 @@ class _Facts:
         return bool(results) and all(dtype in FLOATS for dtype in results)
 
     def _computes(self, node):
-        return node.attr["T"].type in FLOATS and node.op not in MOVING if "T" in node.attr else False
+        """How many ops compute in floating point: of a call, in its functions."""
+        called = writers.called(node, self._bodies)
+        if called:
+            return sum(self._of_body("computes", body, self._computed) for body in called)
+        return int("T" in node.attr and node.attr["T"].type in FLOATS and node.op not in MOVING)
+
+    def _computed(self, body):
+        return sum(map(self._computes, body.node_def))
+
+    def _reads(self, node):
+        """Whether it is a call of functions that read a variable."""
+        return any(self._of_body("reads", body, self._read_in) for body in writers.called(node, self._bodies))
+
+    def _read_in(self, body):
+        return any(node.op in READING or self._reads(node) for node in body.node_def)
+
+    def _of_body(self, what, body, asked):
+        """What a function is asked, once; nothing of one that calls itself."""
+        key = what, body.signature.name
+        if key not in self._of_bodies:
+            self._of_bodies[key] = 0
+            self._of_bodies[key] = asked(body)
+        return self._of_bodies[key]
 
     def _repeats(self, node, taken, written):
         if written:

@@ -26,7 +26,7 @@ class Node:
         variable: whether it is a variable or takes one.
         learned: whether its result depends on a variable's value.
         product: whether it is a matrix product, a convolution or a recurrent network.
-        computes: whether it computes in floating point.
+        computes: how many ops compute in floating point: itself, or those of the functions that it calls.
         repeats: whether the same inputs give the same result, so that it may run in two places.
         handle: whether it returns the handle of a resource that lives in the session.
         report: whether it is a print or an assertion.
@@ -45,7 +45,7 @@ class Node:
     variable: bool = False
     learned: bool = False
     product: bool = False
-    computes: bool = False
+    computes: int = 0
     repeats: bool = True
     handle: bool = False
     report: bool = False

@@ -8,7 +8,6 @@ from npu_shim.engine.partition import nodes as walks
 from npu_shim.engine.partition.nodes import Node
 
 LITTLE = "it holds little work"
-IN_FUNCTION = "its updates are in a function ('%s', %s), which runs as one; the engine takes steps of the graph itself"
 ENOUGH = 64  # floating-point ops, without a product, that make a program worthwhile
 
 
@@ -36,8 +35,5 @@ def refusal(nodes: Mapping[str, Node], local: Collection[str] = (), initializers
         return None
     count = sum(nodes[name].computes for name in learned)  # an initializer copies variables beside much random work
     if learned.isdisjoint(writers) or count < ENOUGH:
-        called = [node for node in nodes.values() if node.writes and node.op.endswith("PartitionedCall")]
-        if called:
-            return IN_FUNCTION % (called[0].name, called[0].op)
         return LITTLE + ": no product before what it writes, and %d floating-point ops" % count
     return None

@@ -26,7 +26,7 @@ from npu_shim.session.interception import interceptors
 from npu_shim.step import counters
 from npu_shim.step.packing import DRAWING
 
-Key = Tuple[str, str]  # (function or "", node), as in `packing.draws`
+Key = Tuple[str, str]  # (place of a call or "", node), as in `packing.draws`
 AT_ONCE = 1 << 24  # numbers that an op draws in one of its own runs
 MOST = 1 << 28  # numbers that it draws so in all; more take seconds
 MOST_RUNS = 4096  # runs of its own
@@ -130,13 +130,13 @@ class Draws:
         for name, (draws, first) in states.items():
             if name != self._last:
                 with self._guard:
-                    self._put(name, [(function, node) for function, node, *_ in draws], first)
+                    self._put(name, [(place, node) for place, node, *_ in draws], first)
                 self._last = name
 
     def release(self) -> None:
         """Has all of the session's own ops go on behind the steps; errors as of `catch_up`."""
         with self._guard:
-            names = [node for function, node in self._at if not function]
+            names = [node for place, node in self._at if not place]
         self.catch_up([one for name in names for one in self.of_run([name], ()) if one.operation.name == name])
 
     def drop(self) -> None:

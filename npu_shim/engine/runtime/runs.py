@@ -74,8 +74,6 @@ def _note_left(known: Known) -> None:
     """Notes a run that is no step: of small ones, those that compute something of variables may be meant as one."""
     if known.reason == NO_UPDATE:
         ledger.note(ledger.NO_UPDATE)
-    elif known.reason.startswith(step_detection.IN_FUNCTION.partition(" (")[0]):
-        ledger.note(ledger.LEFT, "%s: %s" % (known.text, known.reason))
     elif known.reason.startswith(step_detection.LITTLE) and not known.reason.endswith(" 0 floating-point ops"):
         ledger.note(ledger.SMALL, "%s: %s" % (known.text, known.reason))
 

@@ -17,7 +17,7 @@ from npu_shim.pjrt.attention.spec import SEED
 from npu_shim.step import guards
 from npu_shim.step.counters import BLOCKS, blocks_of
 from npu_shim.step.graph import Node
-from npu_shim.step.packing import DRAWING
+from npu_shim.step.packing import DRAWING, place
 from npu_shim.step.random import distributions
 from npu_shim.step.random.philox import Generator, blocks, of_seeds
 from npu_shim.step.refusals import Unknown, Unsupported
@@ -47,6 +47,15 @@ def closed(run: Any) -> None:
         run.cells[run.counters] = jnp.asarray(run.cells[run.counters]).at[:, 2].set(jnp.stack(used))
 
 
+def _place(scope: Any) -> str:
+    """What `packing.draws` calls the call that a scope is."""
+    calls = [scope.run.name_of(scope.schedule.graph)]
+    while scope.caller is not None:
+        scope, node = scope.caller
+        calls.append(node.name)
+    return place(calls[::-1])
+
+
 def _reserved(scope: Any, node: Node, shape: Any) -> Generator:
     """The generator of a stateful op for a run, which gives a tensor of this shape or Dims, or shuffles these Rows."""
     run = scope.run
@@ -57,7 +66,7 @@ def _reserved(scope: Any, node: Node, shape: Any) -> Generator:
         used = lax.div(jnp.maximum(shape.count.astype(np.int64), 1) + np.int64(2), np.int64(4))
     else:
         used = np.int64(blocks_of(node.op, shape))
-    number = run.draws.get((run.name_of(scope.schedule.graph), node.name))
+    number = run.draws.get((_place(scope), node.name))
     if number is None or run.counters not in run.cells:
         raise Unsupported("the step has no state for what it draws")
     seeds: Any = (node.attrs["seed"], node.attrs["seed2"])
