@@ -382,6 +382,8 @@ class Engine:
                 fetched = self.device.run(number, *steps[first : first + most])
                 ran = True
                 programs.require_bounds(fetched)
+                if programs.stopped(fetched, self.programs.own is not None):
+                    return None
             ledger.note(ledger.TAKEN)
             results = programs.results_of(fetched) if is_last else {}
             if self.programs.own is not None:

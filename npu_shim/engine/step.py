@@ -392,7 +392,7 @@ def _prepared(source, cut, program, wanted, rewritten, options):
     manner = step_function.Manner(
         words.RECOMPUTE.of(options.values), False, watching, words.ATTENTION.of(options.values)
     )
-    graph_def = step_function.checked(graph_def, kept, list(feeds), manner.watching)
+    graph_def = step_function.checked(graph_def, kept, list(feeds), manner.watching, True)
     values = _values_for_unknown_shapes(graph_def, source)
     return step_function.of_step(graph_def, wanted, feeds, plan, source, manner, values)
 

@@ -24,6 +24,7 @@ FORMAT = 2
 FILE = "manifest.json"
 STATE = "state.npz"
 HOLDS = "npu_shim/bounds_hold"  # a fetch, bool: that a step kept to its bounds; of a loop, that all its steps did
+CHECKED = "npu_shim/checks_hold"  # a fetch, bool: that what functions check holds, else the state is as it was
 ROWS = "npu_shim/rows/"  # and a fetch's name: a fetch, int32, how many rows of that there are
 PROGRAM, FOR_CPUS = "program.stablehlo", "program.cpu.stablehlo"
 KIND = "stablehlo"

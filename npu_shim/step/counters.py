@@ -18,6 +18,7 @@ from npu_shim.pjrt import manifest
 
 STATE = "npu_shim/random_counters/"  # int64 [ops, 3]: for each op its two seeds, and how many blocks it has used
 BOUNDS = manifest.HOLDS  # whether buffers of loops had room for what they kept
+CHECKED = manifest.CHECKED
 ROWS = manifest.ROWS  # and a fetch's name: how many rows it has, where that depends on data
 LEAST = -(2**63)
 BLOCKS = 256  # that an op reserves for each number, however many it needs

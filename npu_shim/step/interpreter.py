@@ -15,7 +15,7 @@ from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Named
 import jax
 import numpy as np
 
-from npu_shim.step import beside, guards, paddings, row_slices, rows, schedule, sizes, state, told, turned
+from npu_shim.step import beside, checks, guards, paddings, row_slices, rows, schedule, sizes, state, told, turned
 from npu_shim.step.containers import rooms
 from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import conditionals, loops
@@ -72,7 +72,7 @@ def function(
         draws.closed(run)
         fetched = _fetched(scope, program.graph.results)
         new = {name: run.cells[name] for name, value in given_state.items() if run.cells[name] is not value}
-        return new, rooms.told(run, fetched)
+        return checks.kept(run, new, given_state), checks.told(run, rooms.told(run, fetched))
 
     return step
 
@@ -109,7 +109,7 @@ class Run:
         self, program: Program, given: State, ranks: Ranks = ALONE, told: Mapping[str, Any] | None = None
     ) -> None:
         self.program, self.before, self.ranks, self.told = program, dict(given), ranks, told
-        self.cells: dict[str, Any] = {**given, rooms.KEY: rooms.HOLDS}
+        self.cells: dict[str, Any] = {**given, rooms.KEY: rooms.HOLDS, checks.KEY: rooms.HOLDS}
         self.facts: dict[str, Any] = {}
         self.draws = {(graph, node): at for at, (graph, node, *_) in enumerate(program.draws)}
         self.counters = state_name(program.draws)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from npu_shim.step import rows, state
+from npu_shim.step import checks, rows, state
 from npu_shim.step.branches import APART
 from npu_shim.step.containers import arrays as tensor_arrays
 from npu_shim.step.containers import lists, optionals, stacks
@@ -34,7 +34,7 @@ from npu_shim.step.rules import (
 )
 
 FAMILIES = (
-    nodes, calls, state, stacks, tensor_arrays, lists, optionals, draws, rows,
+    nodes, checks, calls, state, stacks, tensor_arrays, lists, optionals, draws, rows,
     arrays, elementwise, indexing, reductions, products, nn, convolutions, normalization, updates,
     linear_algebra, sparse, image, colors, boxes, morphology, recurrent, ctc, quantized, attention, exchanges,
 )  # fmt: skip
@@ -56,5 +56,5 @@ TABLE: Mapping[str, Any] = _joined()
 
 _SLOW = frozenset(["Betainc", "Igamma", "Igammac", "Polygamma", "Zeta"])
 _NAMES = frozenset(["ReadVariableOp", "VariableV2", "VarHandleOp", "StackV2", "TensorArrayV3", "TensorArrayReadV3"])
-_PLAIN = frozenset(op for family in (nodes, arrays, elementwise) for op in family.RULES)
+_PLAIN = frozenset(op for family in (nodes, checks, arrays, elementwise) for op in family.RULES)
 LIGHT = (_PLAIN | _NAMES | APART) - _SLOW  # what XLA computes in passing, or when it compiles

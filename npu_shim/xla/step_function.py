@@ -237,7 +237,9 @@ def _asked_again(names: Iterable[str]) -> list[str]:
     return [name for name in names if name in seen or seen.add(name)]
 
 
-def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], watching: Watching) -> Any:
+def checked(
+    graph_def: Any, keep: Iterable[str], placeholders: Collection[str], watching: Watching, has_session: bool = False
+) -> Any:
     """Prunes a GraphDef to what the step needs, and logs what XLA does not check.
 
     Args:
@@ -245,6 +247,7 @@ def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], 
         keep: names of the nodes that are fetched or run.
         placeholders: names of the nodes that are fed.
         watching: who looks on while passes run.
+        has_session: as `watches` of `unchecked.tell`.
 
     Raises:
         ConfigError: a placeholder is neither fed nor a constant.
@@ -254,7 +257,7 @@ def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], 
     graph_def = pipeline.run(pipeline.PRUNE, module, watching)
     module.release()
     _require_fed(graph_def, placeholders)
-    unchecked.tell(graph_def)
+    unchecked.tell(graph_def, has_session)
     return graph_def
 
 

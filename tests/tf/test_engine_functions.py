@@ -130,3 +130,54 @@ def test_a_function_that_learns_nothing_is_no_step():
     x, weights, _ = layer()
     fetched = tf.function(lambda x: weights.assign(weights * 0.5 + tf.reduce_sum(x)))(x)
     assert "little work: no product before what it writes, and 3 floating-point ops" in compared(x, [fetched])
+
+
+def test_checks_of_numbers_in_a_function_fire_and_leave_the_variables_as_they_were():
+    x, weights, _ = layer()
+
+    @tf.function
+    def train(x):
+        loss = tf.debugging.check_numerics(tf.reduce_sum(tf.matmul(x, weights)), "the loss")
+        kept = tf.random.uniform([3], seed=5)
+        weights.assign_sub(0.1 * tf.gradients(loss, [weights])[0] * kept)
+        return loss
+
+    fetched = train(x)
+    assert compared(x, [fetched]) == ""
+    with sessions.opened() as session:
+        first = session.run(fetched, {x: BATCHES[0]})
+        before = session.run(weights)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="the loss : Tensor had NaN"):
+            session.run(fetched, {x: BATCHES[1] * np.float32(np.nan)})
+        np.testing.assert_array_equal(session.run(weights), before)
+        session.run(fetched, {x: BATCHES[1]})
+        assert [*vars(session)[engine.ENGINE].known.values()][-2].step
+        after = session.run(weights)
+    with sessions.opened("session") as session:
+        assert session.run(fetched, {x: BATCHES[0]}) == pytest.approx(first, 1e-5)
+        session.run(fetched, {x: BATCHES[1]})
+        np.testing.assert_allclose(session.run(weights), after, rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1.0])
+def test_a_check_on_the_side_that_is_not_taken_does_not_fire(value):
+    x, weights, _ = layer()
+
+    @tf.function
+    def train(x):
+        loss = tf.reduce_sum(tf.matmul(x, weights))
+        checked = tf.cond(x[0, 0] > 0, lambda: tf.debugging.check_numerics(x[1, 0], "x"), lambda: x[1, 0])
+        weights.assign_sub(0.1 * tf.gradients(loss, [weights])[0])
+        return loss, checked
+
+    batch = np.abs(BATCHES[0])
+    batch[1, 0] = value
+    fetched = train(x)
+    with sessions.opened() as session:
+        session.run(fetched, {x: -batch})
+        if np.isfinite(value):
+            session.run(fetched, {x: batch})
+        else:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="x : Tensor had"):
+                session.run(fetched, {x: batch})
+        assert [*vars(session)[engine.ENGINE].known.values()][-1].step

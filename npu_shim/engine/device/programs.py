@@ -19,7 +19,7 @@ from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.pjrt.program import Program, held_by_all
 from npu_shim.step import lowered
-from npu_shim.step.counters import BOUNDS, ROWS
+from npu_shim.step.counters import BOUNDS, CHECKED, ROWS
 
 
 class Loaded(NamedTuple):
@@ -389,6 +389,17 @@ def require_bounds(fetched: Mapping[str, Any]) -> None:
             "or an index was out of range of a TensorArray or list; "
             "the values of its variables are wrong: restore a checkpoint; train with NPU_SHIM_ENGINE=session"
         )
+
+
+def stopped(fetched: Mapping[str, Any], is_part: bool) -> bool:
+    """Whether a program has left its state as it was, since what it checks does not hold.
+
+    Raises PassedBound where the session has but a part of the step's input, for which it might hold.
+    """
+    holds = bool(np.all(fetched.get(CHECKED, True)))
+    if is_part and not holds:
+        raise PassedBound("npu_shim: tf.check_numerics found NaN or Inf")
+    return not holds
 
 
 def results_of(fetched: Mapping[str, Any]) -> dict[str, Any]:

@@ -268,6 +268,7 @@ class _Facts:
             handle=self._is_handle(node), report=report, forwards=node.op in host_reports.FORWARDING,
             floating=self._is_floating(node), asserts=node.op == ASSERT or self._guards(node),
             checks=node.op in host_reports.CHECKS,
+            watches=any(self._of_body("watches", body, self._watched) for body in writers.called(node, self._bodies)),
             first=next(map(tensor_of, arguments.data(node)), ""),
         )  # fmt: skip
 
@@ -299,7 +300,9 @@ class _Facts:
         name = body.signature.name
         if name not in self._body_reasons:
             self._body_reasons[name] = None  # a function that calls itself
-            inner = (n for n in body.node_def if n.op not in host_reports.SILENT + host_reports.FORWARDING)
+            # of several ranks one may go on alone where its check fails
+            left = host_reports.SILENT + host_reports.FORWARDING + (() if self._inside else host_reports.CHECKS)
+            inner = (n for n in body.node_def if n.op not in left)
             on_host = ((n, self._why_host(n)) for n in inner if not self._serves_reports(n))
             reasons = ["its function has '%s' (%s): %s" % (n.name, n.op, why) for n, why in on_host if why]
             self._body_reasons[name] = reasons[0] if reasons else None
@@ -346,6 +349,11 @@ class _Facts:
 
     def _read_in(self, body):
         return any(node.op in READING or self._reads(node) for node in body.node_def)
+
+    def _watched(self, body):
+        called = (inner for node in body.node_def for inner in writers.called(node, self._bodies))
+        checks = any(node.op in host_reports.CHECKS for node in body.node_def)
+        return checks or any(self._of_body("watches", inner, self._watched) for inner in called)
 
     def _of_body(self, what, body, asked):
         """What a function is asked, once; nothing of one that calls itself."""

@@ -27,6 +27,7 @@ OURS = "npu_shim_"  # in the names of ops of ours: their indices are in range
 SPARSE = ("SparseToDense", "SparseTensorDenseMatMul")
 DIVISIONS = ("Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod")
 MATRICES = ("MatrixInverse", "MatrixSolve", "MatrixTriangularSolve", "Cholesky", "SelfAdjointEigV2")
+UNWATCHED = "ignores tf.check_numerics"
 # what happens -> (ops, those with a * by how they begin; whether for integers only)
 KINDS = {
     "takes the last row for an index that is out of range": ((*GATHERS, "CropAndResize"), False),
@@ -44,7 +45,7 @@ KINDS = {
     "gives numbers for a matrix that cannot be inverted or decomposed": (MATRICES, False),
     "stays at the limit of a counter": (("CountUpTo", "ResourceCountUpTo"), False),
     "gives an infinite CTC loss where labels need more time than there is": (("CTCLoss",), False),
-    "ignores tf.check_numerics": (("CheckNumerics", "CheckNumericsV2"), False),
+    UNWATCHED: (("CheckNumerics", "CheckNumericsV2"), False),
     "ignores tf.Assert": (("Assert",), False),
 }  # source: TensorFlow 2.15.1, tried on CPU
 # op -> the inputs that decide whether it is an error
@@ -57,11 +58,17 @@ SAFE: dict[str, Callable[[Any], Any]] = {"Pow": lambda value: value >= 0}
 SAFE.update(dict.fromkeys(DIVISIONS, lambda value: value != 0))
 
 
-def tell(graph_def: Any) -> None:
-    """Logs what XLA does instead of an error in a compiled step, with nodes of its GraphDef; once a process each."""
-    for nodes in _bodies(graph_def):
+def tell(graph_def: Any, watches: bool = False) -> None:
+    """Logs what XLA does instead of an error in a compiled step, with nodes of its GraphDef; once a process each.
+
+    Args:
+        graph_def: of the step.
+        watches: whether a session runs the step where a check of numbers in a function does not hold.
+    """
+    for body, nodes in enumerate(_bodies(graph_def)):
         for what, names in _unchecked_ops(nodes, nodes):
-            _once(what, names)
+            if not (watches and body and what == UNWATCHED):
+                _once(what, names)
 
 
 def tell_of_clusters(graph_def: Any, session: Any) -> None:

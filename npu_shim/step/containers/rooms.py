@@ -102,12 +102,12 @@ def require_within(scope: Any, node: Node, index: Any, size: Any = None) -> None
     require_where(scope, node, jnp.all(holds) if np.ndim(holds) else holds)
 
 
-def require_where(scope: Any, node: Node, holds: Any) -> None:
-    """Notes a traced bool that must hold where a node is computed."""
-    _require(scope, node, holds, "")
+def require_where(scope: Any, node: Node, holds: Any, key: str = KEY) -> None:
+    """Notes a bool that must hold where a node is computed, in a cell."""
+    _require(scope, node, holds, "it does not hold", key)
 
 
-def _require(scope: Any, node: Node, holds: Any, text: str) -> None:
+def _require(scope: Any, node: Node, holds: Any, text: str, key: str = KEY) -> None:
     """Notes a condition where a node is computed; Unsupported if it is known not to hold, and the node is computed."""
     guard = scope.guard(node.name)
     if is_known(holds):
@@ -117,12 +117,12 @@ def _require(scope: Any, node: Node, holds: Any, text: str) -> None:
             raise Unsupported(text)
     if guard:
         holds = jnp.logical_or(holds, jnp.logical_not(guards.holds(scope.predicates, guard)))
-    require(scope.run, holds)
+    require(scope.run, holds, key)
 
 
-def require(run: Any, condition: Any) -> None:
-    """Notes a traced bool that must hold."""
-    run.cells[KEY] = jnp.logical_and(run.cells[KEY], condition)
+def require(run: Any, condition: Any, key: str = KEY) -> None:
+    """Notes a bool that must hold."""
+    run.cells[key] = jnp.logical_and(run.cells[key], condition)
 
 
 def told(run: Any, fetched: dict[str, Any]) -> dict[str, Any]:

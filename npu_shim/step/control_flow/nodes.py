@@ -70,8 +70,7 @@ RULES = {
     **{op: Effect(_switch) for op in ("Switch", "RefSwitch")},
     **{op: Effect(_merge) for op in ("Merge", "RefMerge")},
     **{op: Effect(_value_on) for op in (
-        "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics", "CheckNumericsV2", "DebugGradientIdentity",
-        "DeepCopy", "CopyHost", "Copy")},
+        "StopGradient", "PreventGradient", "Snapshot", "DebugGradientIdentity", "DeepCopy", "CopyHost", "Copy")},
     "IdentityN": Effect(_all_on),
     "XlaOptimizationBarrier": Effect(_barrier),
     "_Arg": Effect(_argument),
