@@ -69,7 +69,7 @@ class Together:
         if request is None or requests.is_for_session(options):
             return None
         known = self._shared_step(request, meeting)
-        return None if known.step is None else Run(known, known.step, request, once, options, metadata)
+        return None if known.step is None else Run(known, known.step, request, once, options, metadata, [])
 
     def _shared_step(self, request: Any, meeting: cluster.Meeting) -> together.Shared:
         """The Known of a step as a program of the ranks that meet in it."""

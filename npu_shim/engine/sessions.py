@@ -154,7 +154,7 @@ class Engine:
             if known is not None and known.learns:
                 raise own_input.left(known.text, known.reason)
             return self._in_session(UNKNOWN if known is None else known.access, once, nodes, *arguments)
-        run = Run(known, step, request, once, options, metadata)
+        run = Run(known, step, request, once, options, metadata, [])
         return self._run_parts(run, arguments) if len(step.parts) > 1 else self._run_steps(run, operations, count)
 
     def _in_session(self, access, once, nodes, *arguments):
@@ -315,7 +315,7 @@ class Engine:
             return {}
         again = {name: values[same] for name, same in part.again.items()}
         nodes, feeds = _nodes(part), {**run.request.feeds, **_of(values, part.feeds), **again}
-        with self._ahead.fed(nodes, feeds) as ahead:
+        with self._ahead.fed(nodes, feeds, run.staged) as ahead:
             have_run = set(map(source_of, ahead))
             targets = [name for name in part.targets if name not in have_run]
             asked = [name for name in part.fetches if name not in ahead]
@@ -378,8 +378,9 @@ class Engine:
             most = self.programs.most[number]
             if not self.bring(run, written):
                 return None
+            staging = self._staging(run, number, len(steps)) if part == 0 and self._ahead.reads_any else {}
             for first in range(0, len(steps), most):
-                fetched = self.device.run(number, *steps[first : first + most])
+                fetched = self.device.run(number, *steps[first : first + most], **staging)
                 ran = True
                 programs.require_bounds(fetched)
                 if programs.stopped(fetched, self.programs.own is not None):
@@ -398,6 +399,16 @@ class Engine:
                 raise self._recover(error, "a step") from error
             run.known.refuse(error, isinstance(error, memory.NoRoom))
             return None
+
+    def _staging(self, run, number, count):
+        """What a device's `run` of some steps is given for feeds that are there, and to bring there the next step's."""
+        if count > 1:  # a loop's are not staged
+            return {}
+
+        def begin():
+            self._ahead.stage(_nodes(run.step.feed), run.request.feeds, functools.partial(self.device.stage, number))
+
+        return {"staged": run.staged[-1], "meanwhile": begin} if run.staged else {"meanwhile": begin}
 
     def bring(self, run, written):
         """Brings a step's variables to the device; returns whether they are there."""

@@ -44,6 +44,7 @@ class Numbers:
     def __init__(self, fails=None):
         self.calls, self._fails = 0, fails
         self._values, self._number = {}, 0
+        self.there, self.has_room = {}, True
 
     def _called(self):
         self.calls += 1
@@ -68,6 +69,16 @@ class Numbers:
         self._values["w"] = self._values["w"] + places["x:0"].sum()
         return {"loss:0": loss}
 
+    def place(self, number, place, feeds):
+        """Adds 1 to what is brought to the device: where a step finds it there, its result says so."""
+        if not self.has_room:
+            raise RuntimeError("out of memory")
+        self.there[place] = {name: value + 1 for name, value in feeds.items()}
+
+    def placed(self, place, names):
+        there = self.there.pop(place)
+        return {name: there[name] for name in names}
+
     def settle(self):
         pass
 
@@ -85,7 +96,7 @@ class Here:
         self.device, self.messages, self._what, self._at = device, 0, what, at
 
     def connect(self, message):
-        ours, other = socket.socketpair()
+        (ours, other), (our_aside, aside) = socket.socketpair(), socket.socketpair()
         here, theirs = self, Channel(other)
         receive = theirs.receive
 
@@ -99,9 +110,9 @@ class Here:
             return message, data, descriptors
 
         theirs.receive = received
-        served = serving._Served(theirs, message)
+        served = serving._Served(theirs, Channel(aside), message)
         threading.Thread(target=served.serve, daemon=True).start()
-        return Channel(ours)
+        return Channel(ours), Channel(our_aside)
 
     def gone(self):
         return starting.Gone("the engine's worker has ended")
@@ -228,3 +239,36 @@ def test_a_worker_that_dies_at_any_message_leaves_the_values_of_a_completed_step
         if model.w is not None:
             known = [*model.before, model.w]
             np.testing.assert_array_equal(worker.get(["w"])["w"], known[len(known) - 1 - behind])
+
+
+def test_what_was_staged_serves_the_step_that_is_fed_it_and_no_other(opened):
+    here = Here(Numbers())
+    worker, model = opened(here), Model()
+    model.follows(worker, [("load", SMALL), ("load", LARGE), ("put", 3), ("run", SMALL)])
+    small, large = model.numbers[SMALL], model.numbers[LARGE]
+    w, expected = np.zeros(3, np.float32), []
+
+    def run(number, x, staged, adds):
+        """A step with w = 0, whose loss is the sum of its feed; and that of the ones that staging has added."""
+        worker.put({"w": w})
+        expected.append(x.sum() + adds)
+        return worker.run(number, {"x:0": x}, staged=staged)["loss:0"] - expected[-1]
+
+    xs = [np.full(size, 1 + n, np.float32) for n, size in enumerate((4, 4, 40, 4, 40))]
+    first = worker.stage(small, {"x:0": xs[0], "unknown:0": xs[0]})
+    assert run(small, xs[0], first, 4) == 0
+    assert run(small, xs[0], first, 0) == 0  # once
+    second = worker.stage(small, {"x:0": xs[0]})
+    assert run(small, xs[0].copy(), second, 0) == 0  # it may differ from what was staged
+    third, fourth = worker.stage(small, {"x:0": xs[1]}), worker.stage(large, {"x:0": xs[2]})
+    assert run(small, xs[1], third, 0) == 0  # the fourth stands in its place
+    assert run(small, xs[1], None, 0) == 0
+    assert run(large, xs[2], fourth, 40) == 0
+    for x, number in ((xs[3], small), (xs[4], large)) * 2:
+        assert run(number, x, worker.stage(number, {"x:0": x}), len(x)) == 0
+    assert worker.stage(small, {"x:0": xs[2]}) is None  # another shape: it waits for its step
+    here.device.has_room = False
+    assert worker.stage(small, {"x:0": xs[0]}) is None
+    assert run(small, xs[0], None, 0) == 0
+    worker.close()
+    assert worker.stage(small, {"x:0": xs[0]}) is None

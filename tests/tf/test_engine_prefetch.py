@@ -1,14 +1,23 @@
 """Batches that the engine reads while a step runs: they come in their order, to the runs that would have read them."""
 
+import os
+import subprocess
+import sys
+import textwrap
 import threading
+import time
 
 import numpy as np
 import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+from npu_shim.engine import sessions as engine_of_sessions
+from npu_shim.engine.device import feeding, programs
+from npu_shim.engine.device.worker import remote
 from npu_shim.engine.runtime import prefetching
 from npu_shim.engine.sessions import ENGINE, Engine
+from npu_shim.options import engine as options
 from npu_shim.options import prefetch
 
 pytestmark = [*sessions.NEEDS_ENGINE, pytest.mark.usefixtures("patched", "own_graph")]
@@ -101,6 +110,141 @@ def test_a_batch_is_read_while_the_step_runs(monkeypatch):
         second = session.run([x, train])[0]
     assert in_time == [True, True]
     assert (first[0, 0], second[0, 0]) == (0, 1)
+
+
+def slow_step(x):
+    """(loss, update) whose products take a fraction of a second."""
+    size = 1000
+    with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+        w = tf.get_variable("slow", [size, size], initializer=tf.initializers.orthogonal(seed=1), use_resource=True)
+    y = tf.pad(x, [[0, 0], [0, size - 6]])
+    for _ in range(8):
+        y = tf.matmul(tf.tanh(tf.matmul(w, w, transpose_b=True)), y, transpose_b=True)[:, :12]
+        y = tf.matmul(y, w, transpose_a=True)
+    loss = tf.reduce_mean(tf.square(y))
+    return loss, tf.train.GradientDescentOptimizer(1e-3).minimize(loss)
+
+
+def spied(monkeypatch, device):
+    """[(what, when it began, when it ended, of what)] of what a class of devices does from now on, in its order."""
+    seen, taken = [], feeding.among
+
+    def among(staged, feeds):
+        names = taken(staged, feeds)
+        seen.append(("there", time.monotonic(), time.monotonic(), names))
+        return names
+
+    def noted(method, done=lambda result: None):
+        def call(self, number, *arguments, **more):
+            since = time.monotonic()
+            result = method(self, number, *arguments, **more)
+            done(result)
+            seen.append((method.__name__, since, time.monotonic(), result))
+            return result
+
+        monkeypatch.setattr(device, method.__name__, call)
+
+    noted(device.run, lambda fetched: [np.asarray(value) for value in fetched.values()])
+    noted(device.stage)
+    monkeypatch.setattr(sys.modules[device.__module__], "among", among)
+    return seen
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["one device", "two devices"])
+def test_a_batch_is_on_the_device_before_its_step_and_goes_there_while_the_step_before_it_runs(monkeypatch, count):
+    in_worker = count > 1 or not options.has_jax()
+    if in_worker:
+        python = options.interpreter() or sys.executable
+        monkeypatch.setattr(engine_of_sessions, "open_device", lambda _: remote.Worker(python, devices=count))
+    data = tf.data.Dataset.from_tensor_slices((ROWS[:20] / 8, np.arange(20.0, dtype="f"))).batch(4)
+    x, n = tf.data.make_one_shot_iterator(data).get_next()
+    factor = tf.placeholder(tf.float32, [])
+    loss, train = slow_step(x * factor + tf.reduce_mean(n))
+    losses = {}
+    for engine in ("session", "pjrt"):
+        with session_of(engine) as session:
+            session.run([tf.global_variables_initializer()])
+            session.run([loss, train], {factor: 1.0})
+            seen = spied(monkeypatch, remote.Worker if in_worker else programs.InProcess) if engine == "pjrt" else []
+            losses[engine] = [session.run([loss, train], {factor: 1.0})[0] for _ in range(3)]
+        # a new session reads from the beginning
+    np.testing.assert_allclose(losses["pjrt"], losses["session"], rtol=1e-3)
+    there = [of for what, _, _, of in seen if what == "there"]
+    assert [sorted(names) for names in there] == [sorted([x.name, n.name])] * 3
+    steps, transfers = ([row for row in seen if row[0] == what] for what in ("run", "stage"))
+    assert len(steps) == 3
+    assert len(transfers) >= 3
+    for (_, begun, ended, _), (_, since, until, staged) in zip(steps, transfers):
+        assert staged.number is not None
+        assert begun < since < until < ended
+
+
+@pytest.mark.parametrize("fetches", [True, False], ids=["results are fetched", "nothing is fetched"])
+def test_threads_that_share_an_iterator_and_a_session_train_on_each_batch_once(fetches):
+    rows = np.random.RandomState(2).randint(0, 7, [1024, 6]).astype("f")
+    iterator = tf.data.make_initializable_iterator(tf.data.Dataset.from_tensor_slices(rows).batch(4))
+    x, given = iterator.get_next(), tf.placeholder(tf.float32, [None, 6])
+    w = tf.get_variable("w", [6, 8], initializer=tf.zeros_initializer(), use_resource=True)
+    optimizer = tf.train.GradientDescentOptimizer(1.0)  # which takes a batch's sum from each column of w
+    losses = [tf.reduce_sum(tf.matmul(batch, w)) for batch in (x, given)]
+    asked = [[loss, optimizer.minimize(loss)][0 if fetches else 1 :] for loss in losses]
+    with session_of(count=2) as session:
+        session.run([tf.global_variables_initializer(), iterator.initializer])
+        read = []
+
+        def train():
+            for number in range(1000):
+                try:
+                    if number % 9 == 8:
+                        batch = session.run(x)
+                        session.run(asked[1], {given: batch})
+                        batch[...] = 99  # it is the script's
+                        read.append(batch)
+                    else:
+                        session.run(asked[0])
+                except tf.errors.OutOfRangeError:
+                    return
+
+        threads = [threading.Thread(target=train) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        np.testing.assert_array_equal(session.run(w), -rows.sum(0)[:, None].repeat(8, 1))
+        assert len(read) > 3
+
+
+def test_no_exit_waits_for_a_batch_that_does_not_come():
+    script = """
+        import threading
+        import numpy as np
+        import tensorflow.compat.v1 as tf
+        import npu_shim
+
+        tf.disable_eager_execution()
+        npu_shim.enable(engine="pjrt")
+
+        def rows():
+            yield np.ones([2, 6], "f")
+            threading.Event().wait()
+
+        data = tf.data.Dataset.from_generator(rows, tf.float32, tf.TensorShape([2, 6]))
+        x = tf.data.make_one_shot_iterator(data).get_next()
+        w = tf.get_variable("w", [6, 8], use_resource=True)
+        loss = tf.reduce_mean(tf.square(tf.matmul(x, w)))
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+        session = tf.Session()
+        session.run(tf.global_variables_initializer())
+        session.run([loss, train])
+        engine = session._npu_shim_engine
+        assert any(one.has_any for one in engine._ahead._ahead.values())
+        print("trained", flush=True)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], env={**os.environ, prefetch.VARIABLE: "1"},
+        timeout=120, check=True, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert done.stdout == b"trained\n"
 
 
 def test_what_could_tell_is_not_read_ahead(caplog):

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
+from npu_shim.engine.device.feeding import MAIN, STAGED, Staged, Turns, among, fill, rows_of
 from npu_shim.pjrt import arrays, jax_compat, placement, products, ranks
 from npu_shim.pjrt.attention.spec import KERNEL
 from npu_shim.pjrt.interrupts import uninterrupted
@@ -28,20 +31,24 @@ class Loaded(NamedTuple):
     Attributes:
         call: function of the state that it replaces, the state that it keeps, the feeds and the number of steps; it
             returns the new state and the fetches.
-        places: arrays for the feeds, by name.
-        rows: the parts of `places` for each step of a run.
+        feeds: its feeds.
+        places: arrays for them, by name: in MAIN, and in the places for feeds that are staged once there are any.
+        rows: the parts of those in MAIN for each step of a run.
         replaced, kept: names of the variables that a step replaces, and of what it only reads.
         passed: names of what it leaves here for other programs of the same step.
         together: the ranks that run it, None for this process alone.
+        shardings: by which feeds that are staged are placed, by name; none where none can be.
     """
 
     call: Callable[..., Any]
-    places: dict[str, Any]
+    feeds: Sequence[Tensor]
+    places: dict[int, dict[str, Any]]
     rows: Sequence[dict[str, Any]]
     replaced: tuple[str, ...]
     kept: tuple[str, ...]
     passed: tuple[str, ...]
     together: ranks.Ranks | None = None
+    shardings: Mapping[str, Any] = MappingProxyType({})
 
 
 class Loading(NamedTuple):
@@ -110,7 +117,10 @@ class InProcess:
         self._lowered: dict[bytes, Any] = {}  # graph -> what `lowering` made of it, of the last that was lowered
         self._meetings: dict[Any, Any] = {}  # ranks -> function by which they tell each other numbers
         self._numbers = itertools.count()
-        self._memory = np.zeros(0, np.uint8)  # for feeds: fresh memory of that size would cost more than the copy
+        # for feeds, by place: fresh memory of that size would cost more than the copy
+        self._memory = {place: np.zeros(0, np.uint8) for place in (MAIN, *STAGED)}
+        self._turns = Turns()
+        self._on_device: dict[int, dict[str, Any]] = {}  # feeds that are staged, by their place
         self._pending: Any = None  # what the last step computes
         self._before: dict[str, Any] = {}  # the state that it replaces
 
@@ -131,12 +141,14 @@ class InProcess:
         program = Program(self._jax, manifest, done.artifact, self._placement, self.platform != "cpu", cache)
         replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
         kept = tuple(t.name for t in manifest.kept)
-        call, places = _steps_of(program), self._places(manifest.taken)
+        call, places = _steps_of(program), self._places(MAIN, manifest.taken)
         meets = manifest.ranks or self._placement.hosts > 1
         exchanges = (*done.assumed, *ranks.met(program.compile().as_text())) if meets else ()
         passed = tuple(t.name for t in manifest.results if t.kind == "passed")
         number, rows = next(self._numbers), rows_of(places, manifest.iterations)
-        self._programs[number] = Loaded(call, places, rows, replaced, kept, passed, program.ranks)
+        self._programs[number] = Loaded(
+            call, manifest.taken, {MAIN: places}, rows, replaced, kept, passed, program.ranks, self._stageable(manifest)
+        )
         composites = tuple(sorted({said for said in program.attention.values() if said != KERNEL}))
         told = undivided(manifest, self._placement), shares(manifest, self._placement)
         return Loading(number, program.is_old, program.trouble, composites, *told, exchanges)
@@ -161,12 +173,19 @@ class InProcess:
         self.settle()
         del self._programs[number]
 
-    def _places(self, feeds: Sequence[Tensor]) -> dict[str, Any]:
+    def _places(self, place: int, feeds: Sequence[Tensor]) -> dict[str, Any]:
         """Arrays for a program's feeds, in memory that all programs share since one runs at a time."""
         size = arrays.size_of(feeds) + arrays.ALIGNMENT
-        if self._memory.nbytes < size:
-            self._memory = np.zeros(size, np.uint8)
-        return arrays.laid_out(self._memory, feeds, -self._memory.ctypes.data % arrays.ALIGNMENT)
+        if self._memory[place].nbytes < size:
+            self._memory[place] = np.zeros(size, np.uint8)
+        memory = self._memory[place]
+        return arrays.laid_out(memory, feeds, -memory.ctypes.data % arrays.ALIGNMENT)
+
+    def _stageable(self, manifest: Manifest) -> dict[str, Any]:
+        """The shardings of feeds that may be staged, by name: of programs of one step, of this process alone."""
+        if manifest.iterations > 1 or manifest.ranks or self._placement.hosts > 1:
+            return {}
+        return {t.name: self._placement.of_feed(t.shape) for t in manifest.taken}
 
     def _in_place(self, manifest: Manifest) -> Manifest:
         """The manifest with the roles by which its variables are placed."""
@@ -209,27 +228,37 @@ class InProcess:
                 self._spread[name], self._values[name] = own.shape, of.spread(own)
         return {name: self._values[name] for name in names}
 
-    def run(self, number: int, *steps: Mapping[str, Any]) -> dict[str, Any]:
+    def run(
+        self, number: int, *steps: Mapping[str, Any], staged: Staged | None = None,
+        meanwhile: Callable[[], Any] = lambda: None,
+    ) -> dict[str, Any]:  # fmt: skip
         """Runs a program on the variables and updates them.
 
         Args:
             number: what `load` returned.
             steps: for each step, of `manifest.iterations` at most, a dict of tensor name to np.ndarray of the program's
                 dtype and shape.
+            staged: of one step: what `stage` has returned; of its arrays those count that are in `steps`.
+            meanwhile: called when the program has begun.
 
         Returns:
             dict of fetch name to array, of the last step; `np.asarray` waits for its value.
         """
         self.settle()
-        fill(self._programs[number].rows, steps)
-        return self.run_placed(number, self._programs[number].places, len(steps))
+        program, place = self._programs[number], self._turns.take(number, staged)
+        there = [] if place == MAIN else among(staged, steps[0])
+        fill(program.rows if place == MAIN else [program.places[place]], steps, there)
+        results = self.run_placed(number, {**program.places[place], **self.placed(place, there)}, len(steps))
+        meanwhile()
+        return results
 
     def run_placed(self, number: int, places: Mapping[str, Any], count: int) -> dict[str, Any]:
         """Runs a program on feeds that are in place, see `run`.
 
         Args:
             number: what `load` returned.
-            places: dict of name to np.ndarray as `manifest.taken` says, which do not change until the steps are done.
+            places: dict of name to np.ndarray as `manifest.taken` says, which do not change until the steps are done;
+                or to what `placed` returns.
             count: steps.
         """
         self.settle()
@@ -243,6 +272,55 @@ class InProcess:
             self._values.update(new)
         results: dict[str, Any] = fetched
         return results
+
+    def stage(self, number: int, values: Mapping[str, Any]) -> Staged | None:
+        """Copies feeds of a program's next step to the device, while it runs another step, in another thread.
+
+        Args:
+            number: of the program.
+            values: dict of tensor name to np.ndarray.
+
+        Returns:
+            what `run` takes; None where they must wait for their step, as those of another shape.
+        """
+        program = self._programs.get(number)
+        values = {} if program is None else {name: values[name] for name in program.shardings if name in values}
+        if program is None or not values:
+            return None
+        place, since = self._turns.begin(values), time.monotonic()
+        if place not in program.places:
+            program.places[place] = self._places(place, program.feeds)
+        row = {name: program.places[place][name] for name in values}
+        try:
+            fill([row], [values])
+            self.place(number, place, row)
+        except (KeyError, TypeError, ValueError, RuntimeError):
+            return None
+        return Staged(number, values, since, time.monotonic())
+
+    def place(self, number: int, place: int, feeds: Mapping[str, Any]) -> None:
+        """Brings feeds of a program's next step to the device, while it runs another step, in another thread.
+
+        Args:
+            number: of the program.
+            place: that of the step's feeds.
+            feeds: dict of tensor name to np.ndarray as `manifest.taken` says, which do not change until it is done.
+
+        Raises:
+            RuntimeError: there is no room for them, or they must wait for their step.
+        """
+        shardings = self._programs[number].shardings
+        if not shardings:
+            raise RuntimeError("feeds of program %d are not staged" % number)
+        self._on_device.pop(place, None)
+        with self._jax.enable_x64(True):
+            there = {name: self._jax.device_put(value, shardings[name]) for name, value in feeds.items()}
+            self._on_device[place] = self._jax.block_until_ready(there)
+
+    def placed(self, place: int, names: Iterable[str]) -> dict[str, Any]:
+        """Returns feeds that are on the device, of those that `place` has brought there; none is kept here."""
+        there = self._on_device.pop(place, {})
+        return {name: there[name] for name in names}
 
     def meet(self, members: Sequence[int], numbers: Sequence[int]) -> list[list[int]]:
         """Waits for other ranks, and returns the numbers that each of them has brought.
@@ -294,6 +372,7 @@ class InProcess:
         self._values.clear()
         self._spread.clear()
         self._programs.clear()
+        self._on_device.clear()
         self._pending, self._before = None, {}
 
 
@@ -353,28 +432,6 @@ def shares(manifest: Manifest, placed: placement.Placement) -> str:
     share, whole = (sum(map(size, manifest.state)) for size in (placed.bytes_of, lambda tensor: tensor.bytes))
     words = len(placed.devices), -(-share // 1000), -(-whole // 1000)
     return "devices: each of the %d has %d kB of the step's %d kB of variables" % words
-
-
-def rows_of(places: dict[str, Any], iterations: int) -> list[dict[str, Any]]:
-    """Returns the parts of a program's feeds for each step of a run."""
-    if iterations == 1:
-        return [places]
-    return [{name: place[number, ...] for name, place in places.items()} for number in range(iterations)]
-
-
-def fill(rows: Sequence[dict[str, Any]], steps: Sequence[Mapping[str, Any]]) -> None:
-    """Copies each step's feeds to their places, where those of float32 may be rounded to 16 bits.
-
-    Raises:
-        ValueError: one has another shape. TypeError: another dtype.
-    """
-    for row, feeds in zip(rows, steps):
-        for name, place in row.items():
-            value = np.asarray(feeds[name])
-            if value.shape != place.shape:
-                raise ValueError("feed '%s' has shape %s, expected %s" % (name, value.shape, place.shape))
-            narrows = value.dtype == np.float32 and place.dtype.name in arrays.NARROW
-            arrays.copy(value, place, "same_kind" if narrows else "equiv")
 
 
 class PassedBound(Exception):

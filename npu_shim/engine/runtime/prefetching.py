@@ -1,6 +1,6 @@
-"""Reads the next batches of a step's iterators while the step runs on the device.
+"""Reads the next batches of a step's iterators while the step runs on the device, and brings the next one there.
 
-    step k on the device            |  host: IteratorGetNext for step k + 1
+    step k on the device            |  host: IteratorGetNext for step k + 1, and its way to the device
     run that needs IteratorGetNext  |  it is fed what was read: whichever run it is
 
 So elements, the end of the input and errors come in their order, to the runs that would have met them. A run that has
@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import queue
 import threading
+import weakref
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -48,7 +50,14 @@ class Prefetching:
         self._reads: dict[Any, Reads] = {}
         self._ahead: dict[str, _Ahead | None] = {}  # an iterator's node -> what was read of it, None where nothing was
         self._may: dict[str, tuple[int, bool]] = {}  # an iterator's node -> (version of the graph, whether to read on)
-        self._reader: ThreadPoolExecutor | None = None
+        self._reader: Background | None = None
+        self._stager: Background | None = None
+        self._staging: tuple[list[Any], Future[Any]] | None = None  # elements that are staged -> what `stage` returns
+
+    @property
+    def reads_any(self) -> bool:
+        """Whether an iterator is read ahead."""
+        return any(self._ahead.values())
 
     def ask(self, nodes: Iterable[str], feeds: Collection[str]) -> None:
         """Begins to read what the next run of a step would read.
@@ -61,11 +70,25 @@ class Prefetching:
             with self._lock:
                 ahead = self._of(operation) if self._count else None
                 if ahead is not None:
-                    self._reader = self._reader or ThreadPoolExecutor(1)
+                    self._reader = self._reader or Background()
                     ahead.fill(self._reader, self._count)
 
+    def stage(self, nodes: Iterable[str], feeds: Collection[str], bring: Callable[[Mapping[str, Any]], Any]) -> None:
+        """Begins to bring what the next run of a step will be fed to the device.
+
+        Args:
+            nodes: as of `ask`.
+            feeds: as of `ask`.
+            bring: function of a dict of tensor name to array that does it, and returns what the step is to be given.
+        """
+        reads = [(one, self._ahead.get(one.inputs[0].op.name)) for one in self._of_run(nodes, feeds).nexts]
+        elements = [(one, ahead.first) for one, ahead in reads if ahead is not None and ahead.has_any]
+        with self._lock:
+            self._stager = self._stager or Background()
+            self._staging = [read for _, read in elements], self._stager.submit(_brought, elements, bring)
+
     @contextlib.contextmanager
-    def fed(self, nodes: Iterable[str], feeds: Any) -> Iterator[dict[str, Any]]:
+    def fed(self, nodes: Iterable[str], feeds: Any, staged: list[Any] | None = None) -> Iterator[dict[str, Any]]:
         """Scope of a run: what it is to be fed in the place of its iterators, dict of tensor name to value.
 
         It is taken, unless TensorFlow refuses the run before it reads anything: a TypeError or ValueError. An iterator
@@ -74,12 +97,13 @@ class Prefetching:
         Args:
             nodes: names of what the run fetches or runs.
             feeds: what it feeds: tensors or their names.
+            staged: of a step's part in front of its program: the list to which what `bring` has returned is added.
 
         Raises:
             tf.errors.OpError: as the run would: the end of the input, ...
             tf.errors.FailedPreconditionError: the run does something else with an iterator of which something is held.
         """
-        if not any(self._ahead.values()):
+        if not self.reads_any:
             yield {}
             return
         names = {getattr(tensor, "name", tensor) for tensor in feeds or ()}
@@ -95,12 +119,23 @@ class Prefetching:
                 taken.append((operation, ahead, element))
         # all are taken before one raises: the run would have read all of them
         values = [(x.name, value) for one, _, read in taken for x, value in zip(one.outputs, read.result())]
+        there = self._staged([read for _, _, read in taken])
+        if staged is not None and there is not None:
+            staged.append(there)
         try:
             yield {name: value for name, value in values if name not in names}
         except (TypeError, ValueError):
             for ahead, elements in [*dropped, *((ahead, [element]) for _, ahead, element in reversed(taken))]:
                 ahead.give_back(elements)
             raise
+
+    def _staged(self, taken: list[Any]) -> Any:
+        """What `bring` has returned for elements that are taken, None where it has not begun: then it does not."""
+        with self._lock:
+            if self._staging is None or not any(read in self._staging[0] for read in taken):
+                return None
+            (_, done), self._staging = self._staging, None
+        return None if done.cancel() else done.result()
 
     def _require_none_held(self, reads: Reads) -> None:
         """Refuses a run that does more with an iterator than it could when elements of it were read, see `others`."""
@@ -118,7 +153,7 @@ class Prefetching:
         Raises:
             tf.errors.FailedPreconditionError: what it would read is held here, and operations cannot be fed.
         """
-        for target in targets if any(self._ahead.values()) else ():
+        for target in targets if self.reads_any else ():
             operation = self._session.graph.get_operation_by_name(target)
             ahead = self._ahead.get(operation.inputs[0].op.name) if operation.type in iterators.NEXT else None
             if ahead is not None and ahead.has_any:
@@ -141,8 +176,7 @@ class Prefetching:
         with self._lock:
             self._count = 0
         self._ahead = {}
-        if self._reader is not None:
-            self._reader.shutdown(wait=False)
+        self._reader = self._stager = self._staging = None
 
     def _of_run(self, nodes: Iterable[str], fed: Collection[str]) -> Reads:
         key = tuple(nodes), frozenset(fed)
@@ -190,7 +224,12 @@ class _Ahead:
         """Whether an element is held."""
         return bool(self._elements)
 
-    def fill(self, reader: ThreadPoolExecutor, count: int) -> None:
+    @property
+    def first(self) -> Future[Any]:
+        """The oldest element."""
+        return self._elements[0]
+
+    def fill(self, reader: Background, count: int) -> None:
         """Has so many elements read, those that are held among them."""
         with self._lock:
             while len(self._elements) < count:
@@ -214,3 +253,40 @@ class _Ahead:
         """Has these elements again, before those that it has."""
         with self._lock:
             self._elements.extendleft(reversed(list(elements)))
+
+
+def _brought(elements: Sequence[tuple[Any, Future[Any]]], bring: Callable[[Mapping[str, Any]], Any]) -> Any:
+    """What `bring` returns for (operation, what it has read); None where that failed, or is wanted no more."""
+    try:
+        read = [(one, element.result()) for one, element in elements]
+    except (tf.errors.OpError, CancelledError):
+        return None
+    return bring({x.name: value for one, values in read for x, value in zip(one.outputs, values)})
+
+
+class Background:
+    """A thread that calls functions one after the other, and ends with this object. No exit of a program waits for it.
+
+    It waits for a ThreadPoolExecutor's: a dataset whose next element does not come would keep the program for ever.
+    """
+
+    def __init__(self) -> None:
+        self._calls: Any = queue.SimpleQueue()
+        threading.Thread(target=_call_all, args=[self._calls], daemon=True, name="npu_shim_ahead").start()
+        weakref.finalize(self, self._calls.put, None).atexit = False
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Has it call a function, behind those before; returns its Future."""
+        done: Future[Any] = Future()
+        self._calls.put((done, function, arguments))
+        return done
+
+
+def _call_all(calls: Any) -> None:
+    for done, function, arguments in iter(calls.get, None):
+        if done.set_running_or_notify_cancel():
+            try:
+                done.set_result(function(*arguments))
+            except BaseException as error:
+                done.set_exception(error)
+        del done, function, arguments  # what they hold is not held until the next call

@@ -87,6 +87,7 @@ class Run(NamedTuple):
         request: its `requests.Request`.
         once: runs the session, as `interceptors.watch` says.
         options, metadata: tf.RunOptions and tf.RunMetadata or None.
+        staged: what was staged of what its steps are fed, as `feeding.Staged`; the last one's last.
     """
 
     known: Any
@@ -95,6 +96,7 @@ class Run(NamedTuple):
     once: Any
     options: Any
     metadata: Any
+    staged: list[Any]
 
 
 class Runs:

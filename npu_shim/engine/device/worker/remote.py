@@ -12,18 +12,29 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 import weakref
 from dataclasses import asdict
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from npu_shim.engine.device.programs import Loading, fill, rows_of
+from npu_shim.engine.device.feeding import MAIN, Staged, Turns, among, fill, rows_of
+from npu_shim.engine.device.programs import Loading
 from npu_shim.engine.device.worker import starting
 from npu_shim.engine.device.worker.channel import Channel, Closed
 from npu_shim.engine.device.worker.double_buffer import DoubleBuffer
 from npu_shim.engine.device.worker.memory import Block, Tensor
-from npu_shim.engine.device.worker.serving import NO_BLOCK, exchange_size, exchanged, require, turned, updated
+from npu_shim.engine.device.worker.serving import (
+    NO_BLOCK,
+    Exchanged,
+    exchange_size,
+    exchanged,
+    require,
+    staged_places,
+    turned,
+)
+from npu_shim.pjrt.arrays import size_of
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import Manifest
 from npu_shim.pjrt.ranks import Job
@@ -58,8 +69,11 @@ class Worker:
         self._kept = DoubleBuffer()
         self._changed: set[str] = set()  # names of the variables whose newest value only the worker has
         self._behind = 0  # completed steps that the kept values lack
-        # number -> (places of each step's feeds, of the fetches, names of the variables that it writes, its block)
-        self._programs: dict[int, tuple[Sequence[Any], Any, tuple[str, ...], int]] = {}
+        self._programs: dict[int, Exchanged] = {}
+        self._staging = threading.Lock()  # of the next two, and of the channel aside
+        self._staged: tuple[int, Any] = (NO_BLOCK, None)  # the block for feeds that are staged
+        self._places: dict[int, tuple[int, Any]] = {}  # place -> what is staged there: (number of its block, arrays)
+        self._turns = Turns()
         self._exchange: tuple[int, Any] = (NO_BLOCK, None)  # the block for feeds and fetches of programs to come
         self._blocks = itertools.count()
         self._then: Callable[[Any], Any] | None = None  # what to do with the answer that is awaited
@@ -80,8 +94,8 @@ class Worker:
     def _connect(self, interpreter: str, opening: Mapping[str, Any], job: Job | None) -> dict[str, Any]:
         """Connects to the worker; returns what it has opened."""
         self.started = starting.worker(interpreter, opening["devices"], job)
-        self._channel = self.started.connect(opening)
-        self._closing = weakref.finalize(self, _close, self.started, self._channel)
+        self._channel, self._aside = self.started.connect(opening)
+        self._closing = weakref.finalize(self, _close, self.started, self._channel, self._aside)
         self._closing.atexit = False  # a script may save its variables at exit
         self._then = dict
         return dict(self.settle())
@@ -104,9 +118,7 @@ class Worker:
             def loaded(answer: Any) -> Loading:
                 self._exchange = exchange
                 number = int(answer["number"])
-                feeds, fetches = exchanged(exchange[1], manifest)
-                rows = rows_of(feeds, manifest.iterations)
-                self._programs[number] = rows, fetches, updated(manifest), exchange[0]
+                self._programs[number] = exchanged(exchange, manifest)
                 told = {name: answer[name] for name in ("cache_hit", "warning", "undivided", "share")}
                 told.update((name, tuple(answer[name])) for name in ("composites", "exchanges"))  # JSON makes lists
                 return Loading(number, **told)
@@ -141,23 +153,50 @@ class Worker:
 
             self._ask(done, {"do": "put", "names": list(arrays), "new": new}, b"", blocks)
 
-    def run(self, number: int, *steps: Mapping[str, Any]) -> dict[str, Any]:
+    def run(
+        self, number: int, *steps: Mapping[str, Any], staged: Staged | None = None,
+        meanwhile: Callable[[], Any] = lambda: None,
+    ) -> dict[str, Any]:  # fmt: skip
         """Runs a program, see `InProcess.run`. The results are the worker's memory, until the next call."""
         with self._lock:
             self.settle()
-            rows, fetches, changed, block = self._programs[number]
-            fill(rows, steps)
+            program, place = self._programs[number], self._turns.take(number, staged)
+            there = [] if place == MAIN else among(staged, steps[0])
+            block, places = (program.block, program.places) if place == MAIN else self._places[place]
+            fill(rows_of(places, program.iterations), steps, there)
 
             def done(answer: Any) -> None:
-                self._changed.update(changed)
-                self._behind += len(steps) if changed else 0
+                self._changed.update(program.changed)
+                self._behind += len(steps) if program.changed else 0
                 if answer["kept"]:
                     self._swap_kept()
 
-            self._send(done, {"do": "run", "number": number, "block": block, "steps": len(steps)})
-            if fetches:
+            message = {"do": "run", "number": number, "steps": len(steps)}
+            self._send(done, {**message, "block": block, "place": place, "there": there})
+            meanwhile()
+            if program.fetches:
                 self.settle()
-            return dict(fetches)
+            return dict(program.fetches)
+
+    def stage(self, number: int, values: Mapping[str, Any]) -> Staged | None:
+        """Copies feeds of a program's next step to the device, see `InProcess.stage`."""
+        program = self._programs.get(number)
+        if program is None or program.iterations > 1 or self.job is not None or not self.started.is_ours:
+            return None
+        values = {name: values[name] for name in program.places if name in values}
+        with self._staging, contextlib.suppress(TypeError, ValueError, RuntimeError, Closed, OSError):
+            place, since, new = self._turns.begin(values), time.monotonic(), []
+            if self._staged[0] == NO_BLOCK or self._staged[1].size < 2 * size_of(program.feeds):
+                self._staged = next(self._blocks), Block.of(2 * size_of(program.feeds))
+                new = [self._staged[1].descriptor]
+            block = self._staged[0]
+            places = staged_places(self._staged[1], program.feeds, place)
+            self._places[place] = block, places
+            fill([{name: places[name] for name in values}], [values])
+            self._aside.send({"number": number, "place": place, "block": block, "names": list(values)}, b"", new)
+            if "error" not in self._aside.receive()[0]:
+                return Staged(number, values, since, time.monotonic())
+        return None
 
     def meet(self, members: Sequence[int], numbers: Sequence[int]) -> Any:
         """Waits for other ranks, see `InProcess.meet`."""
@@ -240,6 +279,6 @@ class Worker:
             raise self.started.gone() from error
 
 
-def _close(started: starting.Started, channel: Channel) -> None:
-    if started.is_ours:
+def _close(started: starting.Started, *channels: Channel) -> None:
+    for channel in channels if started.is_ours else ():
         channel.close()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import signal
 import socket
 import threading
 import time
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from npu_shim.distributed.liveness.parent import die_with
+from npu_shim.engine.device.feeding import MAIN, STAGED
 from npu_shim.engine.device.programs import InProcess
 from npu_shim.engine.device.worker.channel import Channel, Closed
 from npu_shim.engine.device.worker.double_buffer import DoubleBuffer
@@ -41,11 +43,10 @@ def main(descriptor: int, by_main_thread: bool, devices: int | str, job: Sequenc
     try:
         control.send(_answer(_about, devices, job))
         while True:
-            message, _, (connection,) = control.receive()
-            # nothing but its thread holds it: what it has on the device is free when the connection is closed
-            threading.Thread(
-                target=_Served(Channel(socket.socket(fileno=connection)), message).serve, daemon=True
-            ).start()
+            message, _, ends = control.receive()
+            channel, aside = (Channel(socket.socket(fileno=end)) for end in ends)
+            # nothing but its threads hold it: what it has on the device is free when the connection is closed
+            threading.Thread(target=_Served(channel, aside, message).serve, daemon=True).start()
     except Closed:
         os._exit(0)  # at once, whatever the threads do
 
@@ -86,14 +87,21 @@ def _answer(function: Any, *arguments: Any) -> Any:
 
 
 class _Served:
-    """One connection: its programs and variables."""
+    """One connection: its programs and variables.
 
-    def __init__(self, channel: Channel, opening: Mapping[str, Any]) -> None:
-        self._channel, self._exact, self._opening = channel, opening["exact"], opening
+    Args:
+        channel: for messages one after the other.
+        aside: for feeds that are staged while a program runs.
+        opening: what the connection was opened with.
+    """
+
+    def __init__(self, channel: Channel, aside: Channel, opening: Mapping[str, Any]) -> None:
+        self._channel, self._aside, self._exact, self._opening = channel, aside, opening["exact"], opening
         self._kept = DoubleBuffer()
         self._changed: set[str] = set()  # names of the variables whose newest value is on the device only
-        # number -> arrays of the feeds, of the fetches; what changes; the number of the block that the arrays are in
-        self._programs: dict[int, tuple[Any, Any, tuple[str, ...], int]] = {}
+        self._programs: dict[int, Exchanged] = {}
+        self._staged: tuple[int, Any] = (NO_BLOCK, None)  # the block for feeds that are staged
+        self._places: dict[int, tuple[int, Any]] = {}  # place -> what is staged there: (number of its block, arrays)
         self._exchange: tuple[int, Any] = (NO_BLOCK, None)  # the block for feeds and fetches of programs to come
         self._spent, self._since = 0.0, 0.0  # how long copying took, and when it ended
 
@@ -101,10 +109,17 @@ class _Served:
         """Answers until the connection is closed."""
         try:
             self._reply(_answer(self._open))
+            threading.Thread(target=self._serve_aside, daemon=True).start()
             while True:
                 self._reply(_answer(self._do, *self._channel.receive()))
         except Closed:
             self._channel.close()
+            self._aside.close()
+
+    def _serve_aside(self) -> None:
+        with contextlib.suppress(Closed, OSError):  # it is closed here too
+            while True:
+                self._aside.send(_answer(self._place, *self._aside.receive()))
 
     def _reply(self, answer: Any) -> None:
         self._channel.send({**answer, "generation": self._kept.generation})
@@ -131,7 +146,7 @@ class _Served:
         described = manifest.decoded(message["manifest"])
         loading = self._device.load(described, bytes(data), message["cache"])
         self._exchange = exchange  # not before: where a program is refused, the other side forgets its new block too
-        self._programs[loading.number] = (*exchanged(exchange[1], described), updated(described), exchange[0])
+        self._programs[loading.number] = exchanged(exchange, described)
         return loading._asdict()
 
     def _unload(self, message: Any, *_: Any) -> Any:
@@ -149,10 +164,24 @@ class _Served:
         turned(self._changed, names, self._opening["adopts"])
         return {}
 
+    def _place(self, message: Any, _: bytes, descriptors: Sequence[int]) -> Any:
+        if descriptors:
+            self._staged = message["block"], Block(descriptors[0])
+        number, place = message["number"], message["place"]
+        require("block", message["block"], self._staged[0])
+        places = staged_places(self._staged[1], self._programs[number].feeds, place)
+        self._places[place] = message["block"], places
+        self._device.place(number, place, {name: places[name] for name in message["names"]})
+        return {}
+
     def _run(self, message: Any, *_: Any) -> Any:
-        feeds, fetches, changed, block = self._programs[message["number"]]
+        number, place = message["number"], message["place"]
+        program = self._programs[number]
+        block, places = (program.block, program.places) if place == MAIN else self._places[place]
+        fetches, changed = program.fetches, program.changed
         require("block", message["block"], block)
-        fetched = self._device.run_placed(message["number"], feeds, message["steps"])
+        given = {**places, **self._device.placed(place, message["there"])} if place != MAIN else places
+        fetched = self._device.run_placed(number, given, message["steps"])
         self._device.settle()  # a step that failed ends here, and leaves no error for the next message
         self._changed.update(changed)
         for name, place in fetches.items():
@@ -213,14 +242,41 @@ def updated(described: manifest.Manifest) -> tuple[str, ...]:
     return tuple(sorted(described.donated))
 
 
+class Exchanged(NamedTuple):
+    """What a program is given in shared memory, and gives.
+
+    Attributes:
+        feeds: its feeds.
+        places: their arrays, by name.
+        fetches: those of its fetches.
+        changed: names of the variables that it writes.
+        block: number of the block that the arrays are in.
+        iterations: steps of a run, at most.
+    """
+
+    feeds: Sequence[manifest.Tensor]
+    places: dict[str, Any]
+    fetches: dict[str, Any]
+    changed: tuple[str, ...]
+    block: int
+    iterations: int
+
+
 def exchange_size(described: manifest.Manifest) -> int:
     """Bytes of a block for `exchanged`."""
     return arrays.size_of(described.taken) + arrays.size_of(_fetches(described))
 
 
-def exchanged(block: Block, described: manifest.Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the arrays of a program's feeds and of its fetches in a block: two dicts by name."""
-    return block.arrays(described.taken), block.arrays(_fetches(described), arrays.size_of(described.taken))
+def exchanged(exchange: tuple[int, Block], described: manifest.Manifest) -> Exchanged:
+    """Returns the Exchanged of a program in a block, which comes with its number."""
+    (number, block), feeds = exchange, described.taken
+    fetches = block.arrays(_fetches(described), arrays.size_of(feeds))
+    return Exchanged(feeds, block.arrays(feeds), fetches, updated(described), number, described.iterations)
+
+
+def staged_places(block: Block, feeds: Sequence[manifest.Tensor], place: int) -> dict[str, Any]:
+    """Returns the arrays of feeds that are staged, by name: one of the places for them is a half of the block."""
+    return block.arrays(feeds, STAGED.index(place) * (block.size // 2))
 
 
 def _fetches(described: manifest.Manifest) -> list[manifest.Tensor]:

@@ -68,17 +68,25 @@ class Started:
             self._control = Channel(own.dup())
         self.about = self._welcome(interpreter)
 
-    def connect(self, message: Any) -> Channel:
-        """Returns a new connection to the worker, opened with a message. Raises Gone if it has ended."""
-        own, other = socket.socketpair()
-        with other:
-            try:
-                with self._lock:  # of the threads that open sessions one sends at a time
-                    self._control.send(message, b"", [other.fileno()])
-            except Closed:
-                own.close()
-                raise self.gone() from None
-        return Channel(own)
+    def connect(self, message: Any) -> tuple[Channel, Channel]:
+        """Returns the two channels of a new connection to the worker, opened with a message.
+
+        Raises:
+            Gone: it has ended.
+        """
+        pairs = socket.socketpair(), socket.socketpair()
+        own = tuple(Channel(pair[0]) for pair in pairs)
+        try:
+            with self._lock:  # of the threads that open sessions one sends at a time
+                self._control.send(message, b"", [other.fileno() for _, other in pairs])
+        except Closed:
+            for channel in own:
+                channel.close()
+            raise self.gone() from None
+        finally:
+            for _, other in pairs:
+                other.close()
+        return own[0], own[1]
 
     @property
     def usable(self) -> bool:
