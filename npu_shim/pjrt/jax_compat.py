@@ -20,6 +20,7 @@ from npu_shim.rewriter.errors import ConfigError
 
 Described = Tuple[Tuple[int, ...], Any]  # shape, numpy dtype
 LOG = logging.getLogger("npu_shim")
+COMBINED = 30 << 20  # bytes, XLA's own bound of what is joined
 TRIED = ((0, 9), (0, 12))  # first and last release, inclusive; pyproject.toml allows these
 
 
@@ -98,14 +99,23 @@ def function(
     return call
 
 
-def compiler_options(platform: str) -> dict[str, Any]:
-    """Returns the options that programs for a platform are compiled with.
+def compiler_options(platform: str, devices: int = 1) -> dict[str, Any]:
+    """Returns the options that programs for a platform, run by a number of devices together, are compiled with.
 
-    Without them XLA leaves out roundings to bfloat16 on CPUs where that makes a loop shorter, and other ones for other
-    readers of a value: a step would differ from a session's, and from one that computes values again. The options
-    cost no time that showed beside the noise of 15 to 25 steps (BERT, an LSTM and a CNN in float16 and bfloat16).
+    On CPUs XLA else leaves out roundings to bfloat16 where that makes a loop shorter, and other ones for other readers
+    of a value: a step would differ from a session's, and from one that computes values again. The options cost no time
+    that showed beside the noise of 15 to 25 steps (BERT, an LSTM and a CNN in float16 and bfloat16).
+
+    On several GPUs XLA joins exchanges until 30 MiB of results are on each. Of gradients of which each has a part these
+    are of as many times more as there are devices: most would travel behind the backward pass, not beside it. On cards
+    before Hopper, XLA puts no kernels between the beginning and the end of an exchange unless it is told to.
     """
-    return {"xla_allow_excess_precision": False} if platform == "cpu" else {}
+    if platform == "cpu":
+        return {"xla_allow_excess_precision": False}
+    if devices == 1 or platform not in ("gpu", "cuda"):
+        return {}
+    combined = {"xla_gpu_reduce_scatter_combine_threshold_bytes": COMBINED // devices}
+    return {**combined, "xla_gpu_enable_latency_hiding_scheduler": True}
 
 
 def target(jax: Any, device: Any) -> list[str]:

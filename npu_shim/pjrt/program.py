@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from npu_shim.pjrt import arrays, jax_compat, manifest, narrow_gathers, products, program_cache, ranks
+from npu_shim.pjrt import arrays, jax_compat, manifest, narrow_gathers, products, program_cache, ranks, table_gradients
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import HOLDS, Manifest, Tensor
 from npu_shim.pjrt.placement import Placement
@@ -178,7 +178,7 @@ class Program:
         """Compiler options of a program of several processes."""
         # each process finds its own kernels: one that compiles alone, for a batch of its own, would wait for the others
         alone = {} if self.device.platform == "cpu" else {"xla_gpu_shard_autotuning": False}
-        return {**jax_compat.compiler_options(self.device.platform), **alone}
+        return {**jax_compat.compiler_options(self.device.platform, len(self._placement.devices)), **alone}
 
     def placed(self, feeds: Mapping[str, Any], leading: int = 0) -> Mapping[str, Any]:
         """Feeds as a compiled program takes them: of several hosts each gives its devices their parts.
@@ -207,6 +207,7 @@ class Program:
             highest = self.manifest.float32_products == "highest"
             table = self.manifest.attention
             artifact, self.attention = substitution.for_devices(artifact, table, highest, self._placement)
+        artifact = table_gradients.for_devices(artifact, self.manifest.arguments, self._placement)
         divided = [number for number, t in enumerate(self.manifest.arguments) if self._is_divided(t)]
         narrow: Sequence[tuple[int, str]] = ()
         if divided:

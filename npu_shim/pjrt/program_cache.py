@@ -54,7 +54,7 @@ def compiled(jax: Any, lowered: Any, devices: Sequence[Any], cache: str) -> Stor
         devices: the jax devices that it is for.
         cache: path of the folder, "" for none.
     """
-    options = jax_compat.compiler_options(devices[0].platform)
+    options = jax_compat.compiler_options(devices[0].platform, len(devices))
     if not cache:
         return Stored(lowered.compile(compiler_options=options))
     if jax.config.jax_compilation_cache_dir:  # of a program that JAX has loaded, a second copy lacks functions (0.12)

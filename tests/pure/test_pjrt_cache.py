@@ -75,7 +75,7 @@ def test_what_the_code_depends_on_is_in_its_name(step, cache, tmp_path, monkeypa
     monkeypatch.setattr(jax, "__version__", "0.12.99")
     assert not run(step, cache)[0]
     monkeypatch.undo()
-    monkeypatch.setattr(jax_compat, "compiler_options", lambda platform: {})
+    monkeypatch.setattr(jax_compat, "compiler_options", lambda platform, devices=1: {})
     assert not run(step, cache)[0]
     monkeypatch.undo()
     assert run(step, cache)[0]

@@ -16,7 +16,6 @@ from npu_shim.pjrt.attention.blocks import refused
 from npu_shim.pjrt.attention.spec import KERNEL, Spec
 from npu_shim.pjrt.placement import Placement
 
-FUNCTION = "func.func"
 OLDEST = (8, 0)  # compute capability: Triton compiles for Ampere and later
 
 
@@ -67,11 +66,11 @@ def substituted(
     said: dict[str, set[str]] = {name: {_refused(spec, devices)} - {""} for name, spec in specs.items()}
     with mlir.make_ir_context() as context, context, ir.Location.unknown():
         module = artifacts.parsed(artifact)
-        for function in [operation for operation in module.body.operations if operation.operation.name == FUNCTION]:
+        for function in artifacts.functions(module):
             name = _named(function, table)
             spec = specs.get(name)
             if spec is not None and not said[name] - {KERNEL}:
-                said[name].add(_replace(ir, function, spec, highest, platform, devices))
+                said[name].add(_replace(ir, module, function, spec, highest, platform, devices))
         if any(KERNEL in text for text in said.values()):
             artifact = artifacts.portable(module, artifacts.newest())
         return artifact, {name: _said(text) for name, text in said.items()}
@@ -98,29 +97,23 @@ def _said(outcomes: set[str]) -> str:
 
 def _named(function: Any, table: Mapping[str, str]) -> str:
     """The name in the table of a function of the program, whose name XLA has made unique; "" for none."""
-    own = _name(function)
+    own = artifacts.name(function)
     return next((name for name in table if own == name or own.startswith((name + ".", name + "_"))), "")
 
 
-def _name(function: Any) -> str:
-    return str(function.attributes["sym_name"]).strip('"')
-
-
-def _replace(ir: Any, function: Any, spec: Spec, highest: bool, platform: str, devices: int) -> str:
+def _replace(ir: Any, module: Any, function: Any, spec: Spec, highest: bool, platform: str, devices: int) -> str:
     """Puts the kernel in the place of a function; returns `KERNEL`, or why not."""
     try:
         replacement = ir.Module.parse(lowering.module(spec, highest, platform, devices))
     except Exception as reason:  # each release of JAX has its own for what it cannot lower; the composite does
         lines = str(reason).strip().splitlines() or [""]
         return "this JAX cannot lower the kernel: %s: %s" % (type(reason).__name__, lines[0])
-    functions = {
-        _name(operation): operation for operation in replacement.body.operations if operation.operation.name == FUNCTION
-    }
+    functions = {artifacts.name(operation): operation for operation in artifacts.functions(replacement)}
     kernel, wanted = functions["main"], function.attributes["function_type"]
     if kernel.attributes["function_type"] != wanted:
         return "the kernel is %s, expected %s" % (kernel.attributes["function_type"], wanted)
-    _place_mesh(ir, function, replacement)
-    own = _name(function)
+    artifacts.place_mesh(ir, module, replacement)
+    own = artifacts.name(function)
     names = {name: own if name == "main" else "%s.%s" % (own, name) for name in functions}
     for name, function_op in functions.items():
         copy = function_op.operation.clone(ir.InsertionPoint(function.operation))
@@ -129,14 +122,6 @@ def _replace(ir: Any, function: Any, spec: Spec, highest: bool, platform: str, d
         _rename_calls(ir, copy, names)
     function.operation.erase()
     return KERNEL
-
-
-def _place_mesh(ir: Any, function: Any, replacement: Any) -> None:
-    """Copies the mesh of devices that a replacement names into the program, once."""
-    meshes = [operation for operation in replacement.body.operations if operation.operation.name == artifacts.MESH]
-    program = function.operation.parent.regions[0].blocks[0]
-    if meshes and all(operation.operation.name != artifacts.MESH for operation in program.operations):
-        meshes[0].operation.clone(ir.InsertionPoint.at_block_begin(program))
 
 
 def _rename_calls(ir: Any, function: Any, names: Mapping[str, str]) -> None:
