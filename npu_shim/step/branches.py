@@ -37,6 +37,11 @@ class Lives:
     outputs: Mapping[Source, Sides]
     joins: Mapping[str, Source]
 
+    @property
+    def are_one(self) -> bool:
+        """Whether all nodes live under the same predicates: there is no conditional."""
+        return not self.outputs
+
     def of(self, source: Source) -> Sides:
         """Where what stands on an edge lives."""
         return self.outputs.get(source) or self.nodes[source[0]]
@@ -155,6 +160,9 @@ class Level:
             within: the predicates of the conditionals around all of them.
         """
         units = list(units)
+        if self.lives.are_one:
+            yield from map(self.item, units)
+            return
         keys = {unit: self._key(unit, within) for unit in units}
         if not any(keys.values()):
             yield from map(self.item, units)

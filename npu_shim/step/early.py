@@ -39,7 +39,7 @@ class Units:
     def released(self) -> set[str]:
         """Takes from loops that wait for themselves what they need not wait for; returns Enters that give nothing."""
         entered = set[str]()
-        left = waiting(self.before)
+        left = waiting(self.before) if self.loops else ()
         while left:
             caught = [loop for loop in self.loops if loop in left]
             constants = {name for loop in caught for name in self._constants(loop) if self.before[name] & left}

@@ -27,14 +27,22 @@ class Variables:
     following: Source
 
 
-def in_order(graph: Graph) -> list[Node]:
+def before_each(graph: Graph) -> dict[str, set[str]]:
+    """Name of a node -> names of the nodes that it follows at once within one iteration."""
+    return {name: set(forward(node, graph.nodes)) for name, node in graph.nodes.items()}
+
+
+def in_order(graph: Graph, before: Mapping[str, set[str]]) -> list[Node]:
     """The nodes of a graph, each behind its inputs, but for what a NextIteration gives.
+
+    Args:
+        graph: a Graph.
+        before: what `before_each` returned of it.
 
     Raises:
         Refusal: the graph has a cycle that is no loop.
     """
     nodes = graph.nodes
-    before = {name: set(forward(node, nodes)) for name, node in nodes.items()}
     ready = list(order.in_order(before, order.users_of(before)))
     if len(ready) < len(nodes):
         done = set(ready)
@@ -49,13 +57,13 @@ def forward(node: Node, nodes: Mapping[str, Node]) -> Iterable[str]:
     return node.sources()
 
 
-def paths(graph: Graph, order: Iterable[Node]) -> dict[str, Path]:
+def paths(order: Iterable[Node], before: Mapping[str, Iterable[str]]) -> dict[str, Path]:
     """Name -> the frames that a node is in; an Exit is in the frame that it leaves."""
     within: dict[str, Path] = {}
     outside: dict[str, Path] = {}  # of what a node gives: an Exit gives it to the frame around it
     for node in order:
         path: Path = ()
-        for source in forward(node, graph.nodes):
+        for source in before[node.name]:
             if len(outside[source]) > len(path):
                 path = outside[source]
         if node.op in ENTERS:

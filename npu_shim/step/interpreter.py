@@ -161,10 +161,14 @@ def writes(node: Node, functions: Collection[str], writers: Collection[str]) -> 
     row = TABLE.get(node.op)
     if isinstance(row, Update):
         return range(row.handles)
-    called = [node.op, *(value.name for value in node.attrs.values() if isinstance(value, Callee))]
-    known = [name for name in called if name in functions]
+    known = _called(node, functions) if functions else []
     may = any(name in writers for name in known) if known else isinstance(row, Effect) and row.writes
     return range(len(node.inputs)) if may else ()
+
+
+def _called(node: Node, functions: Collection[str]) -> list[str]:
+    called = [node.op, *(value.name for value in node.attrs.values() if isinstance(value, Callee))]
+    return [name for name in called if name in functions]
 
 
 def is_costly(op: str) -> bool:

@@ -22,7 +22,6 @@ from npu_shim.rewriter.tables import dtypes
 FORMAT = 1
 AGAIN = "#again"
 LENGTH = struct.Struct("<q")
-_sorted = json.JSONEncoder(sort_keys=True).encode
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 DRAWING = frozenset([  # draw from a counter of their own
     "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "Multinomial", "RandomShuffle",
@@ -32,6 +31,7 @@ OWN = frozenset(["_Arg", specs.CALL, specs.SEED, "XlaOptimizationBarrier"])  # n
 COMPLEX = {  # dtype -> (field of a TensorProto with two entries an element, format of an entry)
     dtypes.NUMBERS["complex64"]: ("scomplex_val", "f"), dtypes.NUMBERS["complex128"]: ("dcomplex_val", "d")
 }  # fmt: skip
+PLAIN = frozenset([DType, Shape, bool, bytes, int])  # of one kind, equal ones are written alike; 0.0 and -0.0 are not
 OWN_CONTAINER = ("", "localhost")  # TensorFlow's own, by both of its names
 
 
@@ -113,7 +113,7 @@ class _Writer:
         self._definition, self._graph = module.definition, module.graph
         self._functions = module.functions
         self.shared: list[Any] = []
-        self._numbers: dict[str, int] = {}  # attributes as JSON -> their place in `shared`
+        self._numbers: dict[tuple[Any, ...], int] = {}  # an op and PLAIN attributes -> their place in `shared`
         self._defaults: dict[str, dict[str, Any]] = {}  # op -> the attributes that it has where a node names none
         self.contents: list[bytes] = []
         self._length = 0
@@ -151,15 +151,20 @@ class _Writer:
     def _attrs(self, node: Node) -> int:
         if node.op in self._functions:
             self.called.add(node.op)
-        attrs = {name: self._attr(value) for name, value in node.attrs.items() if name[0] != "_"}
+        named = [item for item in node.attrs.items() if item[0][0] != "_"]
+        if node.op in VARIABLES or not all(type(value) in PLAIN for _, value in named):
+            return self._written(node, named)
+        key = (node.op, *named)
+        if key not in self._numbers:
+            self._numbers[key] = self._written(node, named)
+        return self._numbers[key]
+
+    def _written(self, node: Node, named: Iterable[tuple[str, Any]]) -> int:
+        attrs = {**self._of_op(node), **{name: self._attr(value) for name, value in named}}
         if node.op in VARIABLES:
             attrs["shared_name"] = {"s": variable_name(node)}
-        attrs = {**self._of_op(node), **attrs}
-        text = _sorted(attrs)
-        number = self._numbers.setdefault(text, len(self.shared))
-        if number == len(self.shared):
-            self.shared.append(json.loads(text))  # in one order, in all processes
-        return number
+        self.shared.append(dict(sorted(attrs.items())))  # in one order, in all processes
+        return len(self.shared) - 1
 
     def _of_op(self, node: Node) -> dict[str, Any]:
         defaults = self._defaults.get(node.op)

@@ -120,9 +120,10 @@ class _Scheduler:
         self, graph: Graph, writes: Callable[[Node], Collection[int]], is_costly: Callable[[str], bool]
     ) -> None:
         self._graph, self._nodes, self._writes, self._is_costly = graph, graph.nodes, writes, is_costly
-        self._order = frames.in_order(graph)
+        self._before = frames.before_each(graph)
+        self._order = frames.in_order(graph, self._before)
         self._lives = branches.lives(self._order, self._nodes)
-        self._paths = frames.paths(graph, self._order)
+        self._paths = frames.paths(self._order, self._before)
         self._levels: dict[Path, _Level] = collections.defaultdict(_Level)
         for node in self._order:
             self._place(node)
@@ -169,11 +170,10 @@ class _Scheduler:
     def _items(self, path: Path) -> Iterable[Item]:
         level = self._levels[path]
         unit_of = {name: unit for unit, names in level.members.items() for name in names}
-        before: dict[str, set[str]] = {unit: set() for unit in level.members}
+        before: dict[str, set[str]] = {}
         for unit, names in level.members.items():
-            for name in names:
-                sources = (unit_of.get(source) for source in frames.forward(self._nodes[name], self._nodes))
-                before[unit].update(source for source in sources if source is not None and source != unit)
+            sources = set[str]().union(*map(self._before.__getitem__, names))
+            before[unit] = {unit_of[source] for source in sources if source in unit_of} - {unit}
         loops = {unit: level.members[unit] for unit in level.inner}
         is_timed = lambda node: node.op in READS or bool(self._writes(node))  # noqa: E731
         self._idle |= early.Units(before, loops, self._nodes, self._users, is_timed).released()
@@ -209,6 +209,8 @@ class _Scheduler:
             for name in names:
                 node = self._nodes[name]
                 taken = [self._variables.get(source, ()) for source, _ in node.inputs]
+                if not any(taken):
+                    continue
                 if self._writes(node):
                     written[unit].update(*taken)
                     taken = taken[1:]
@@ -228,6 +230,8 @@ class _Scheduler:
 
     def _set_by(self, node: Node) -> frozenset[str]:
         """The variables that a node may set."""
+        if not self._writes(node):
+            return frozenset()
         taken = (self._variables.get(node.inputs[number][0], frozenset()) for number in self._writes(node))
         return frozenset[str]().union(*taken)
 

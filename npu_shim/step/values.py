@@ -123,17 +123,18 @@ class _Dead:
 
 
 DEAD = _Dead()
+KNOWN = (np.ndarray, np.generic)
 HANDLES = (Handle, Reference)
 
 
 def is_known(*values: Any) -> bool:
     """Whether the elements of all these are known when the step is traced."""
-    return all(isinstance(value, (np.ndarray, np.generic)) for value in values)
+    return all(isinstance(value, KNOWN) for value in values)
 
 
 def is_tensor(value: Any) -> bool:
     """Whether a value is known or traced."""
-    return isinstance(value, (np.ndarray, np.generic, jax.Array))
+    return isinstance(value, (*KNOWN, jax.Array))
 
 
 def xp(*values: Any) -> Any:
@@ -143,7 +144,7 @@ def xp(*values: Any) -> Any:
 
 def traced(value: Any) -> Any:
     """A value as XLA takes it: of a known one a constant; inside of lists and rows too."""
-    return jax.tree.map(jnp.asarray, value)
+    return value if isinstance(value, jax.Array) else jax.tree.map(jnp.asarray, value)
 
 
 def guarded(x: Any) -> Any:

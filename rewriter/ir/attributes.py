@@ -248,6 +248,8 @@ class Attributes:
 
     def __iter__(self) -> Iterator[str]:
         """The names, sorted."""
+        if not self._changed:
+            return iter(sorted(self._proto))
         return iter(sorted(name for name in {*self._proto, *self._changed} if name in self))
 
     def __setitem__(self, name: str, value: Any) -> None:

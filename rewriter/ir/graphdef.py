@@ -159,7 +159,7 @@ def _connect(nodes: Iterable[Node], values: dict[str, Value]) -> None:
     for node in nodes:
         if node.proto is None:
             continue
-        texts = node.proto.input
+        texts = node.proto.input[:]  # a slice is made at once, an iterator asks for each
         if not texts:
             continue
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Callable, Sequence
 
 import jax
@@ -33,6 +34,20 @@ def _same(name: str) -> Rule:
         return primitive(*_of_one_rank(values))
 
     return Rule(computed, rows="each")
+
+
+def _direct(name: str, otherwise: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """What jax.numpy computes by this name, of two tensors; `otherwise` is how numpy writes it."""
+    primitive: Any = DIRECT[name]
+
+    def computed(x: Any, y: Any) -> Any:
+        is_alike = x.shape == y.shape and x.dtype == y.dtype and not is_known(x) and not is_known(y)
+        return primitive(x, y) if is_alike else otherwise(x, y)
+
+    return computed
+
+
+_add, _multiply = _direct("add", operator.add), _direct("multiply", operator.mul)
 
 
 def _of_one_rank(values: Sequence[Any]) -> Sequence[Any]:
@@ -156,7 +171,7 @@ def add_n(attrs: Attrs, *values: Any) -> Any:
         return lists.add(*values)
     result = values[0]
     for value in values[1:]:
-        result = result + value
+        result = _add(result, value)
     return result
 
 
@@ -233,7 +248,7 @@ def _no_gradient_stays(gradient: Callable[[Any, Any], Any]) -> Callable[[Any, An
 
 
 def _rsqrt_grad(y: Any, g: Any) -> Any:
-    return np.array(-0.5, y.dtype) * (g * y) * (y * y)
+    return _multiply(np.array(-0.5, y.dtype) * _multiply(g, y), _multiply(y, y))
 
 
 def _sqrt_grad(y: Any, g: Any) -> Any:
@@ -245,7 +260,7 @@ def _reciprocal_grad(y: Any, g: Any) -> Any:
 
 
 def _tanh_grad(y: Any, g: Any) -> Any:
-    return g * (_one(y) - y * y)
+    return _multiply(g, _one(y) - _multiply(y, y))
 
 
 def _sigmoid_grad(y: Any, g: Any) -> Any:

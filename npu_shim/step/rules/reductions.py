@@ -77,7 +77,7 @@ def l2_loss(attrs: Attrs, x: Any) -> Any:
     """L2Loss."""
     x = traced(x)
     wide = lax.convert_element_type(x, np.float32) if x.dtype.itemsize < 4 else x
-    total = jnp.sum(lax.mul(wide, wide))
+    total = lax.reduce(lax.mul(wide, wide), np.array(0, wide.dtype), lax.add, tuple(range(wide.ndim)))
     return lax.convert_element_type(lax.div(total, np.array(2, wide.dtype)), x.dtype)
 
 

@@ -68,7 +68,7 @@ def _ancestors(
         if name in ancestors or name in stand_ins:
             continue
         ancestors[name] = node = nodes[name]
-        texts = list(node.input)
+        texts = node.input[:]
         if not replaced.keys().isdisjoint(texts):
             texts = [replaced.get(text, text) for text in texts]
             ancestors[name] = _reading(node, texts)

@@ -25,6 +25,7 @@ from npu_shim.xla.passes.rematerialization.step import Node, Result, Step
 from npu_shim.xla.passes.sizes import Sizes
 
 NAME = attrgetter("name")
+LEAVES = EXITS | MERGES
 HANDS_ON = frozenset(["Identity", "RefIdentity", "StopGradient"])
 
 
@@ -77,7 +78,7 @@ def _kinds(module: Module) -> dict[Op, str]:
     """The nodes whose op is not what planning goes by: in loops and conditionals, behind them, reads of references."""
     kinds: dict[Op, str] = dict.fromkeys(enclosed.nodes(module.graph), table.ENCLOSED)
     for node in module.graph.nodes.values():
-        if node not in kinds and node.op in EXITS | MERGES:
+        if node not in kinds and node.op in LEAVES:
             kinds[node] = table.LOOP if node.op in EXITS else table.CONDITIONAL
         elif node.op in table.REFERENCES:
             kind = table.LATE_READ if _is_written_early(module, node) else table.READ

@@ -264,13 +264,17 @@ def _groups(walk: Walk) -> list[Node]:
         node for node in waiting if node not in fetched and all(control in walk.nodes for control in node.controls)
     ]
     late = {user for node in groups for user in node.users() if user not in walk.nodes}
+    if not late:
+        return groups
+    first = min(walk.place[node] for node in late)
     operands = filter(None, (walk.q, walk.k, walk.v, walk.d_out))
     steps = walk.scores.steps if walk.scores else ()
     values = [operand.value for operand in operands] + [
         step.value if isinstance(step, Bias) else step.hidden.value for step in steps
     ]
     early = [value.node for value in values] + ([walk.mask.draw] if walk.mask else [])
-    return groups if late.isdisjoint(order.ancestors(early)) else []  # else the call would wait for itself
+    behind = order.ancestors(early, lambda node: walk.place[node] > first)  # what is before all of them needs none
+    return groups if late.isdisjoint(behind) else []  # else the call would wait for itself
 
 
 def _require_closed(walk: Walk) -> None:

@@ -80,7 +80,7 @@ class Walk:
         self.drawn: tuple[int, ...] = ()
         self.results: list[Result] = []
         self.nodes: dict[Node, None] = {product.node: None}
-        self._place, self._rules = place, rules
+        self.place, self._rules = place, rules
         self._terms: dict[Value, Term] = {product.node.value: Scores(product.result)}
         self._ahead: list[tuple[int, Node]] = []
         self._later: list[tuple[Node, Miss]] = []  # what was met before the second product
@@ -125,7 +125,7 @@ class Walk:
         for user in value.users:
             if user.op not in SHAPE_OPS and user not in self._seen:
                 self._seen.add(user)
-                heapq.heappush(self._ahead, (self._place[user], user))
+                heapq.heappush(self._ahead, (self.place[user], user))
 
     def _term(self, node: Node) -> Term | None:
         rule = self._rules.get(node.op)
@@ -231,7 +231,7 @@ class Walk:
             if product is not None:
                 self._take_gradient(product, values)
         for node, _ in self._later:
-            heapq.heappush(self._ahead, (self._place[node], node))
+            heapq.heappush(self._ahead, (self.place[node], node))
         self._later = []
 
     def _take_gradient(self, product: Contraction, values: Operand) -> None:
