@@ -41,9 +41,9 @@ def _files(*names: str, folder: str = "tf") -> Tuple[str, ...]:
 LEFT_OUT = RULES if AT_NIGHT else (*RULES, *AS_THE_REFERENCE)
 # JAX cannot be installed beside 2.15
 WITH_JAX = _files(
-    "attention_cards", "attention_division", "attention_kernels", "attention_substitution", "narrow_gathers", "pjrt",
-    "pjrt_barriers", "pjrt_cache", "pjrt_cost", "private_jax_names", "step_platforms", "table_gradients",
-    folder="pure",
+    "attention_cards", "attention_division", "attention_kernels", "attention_substitution", "merged_rows",
+    "narrow_gathers", "pjrt", "pjrt_barriers", "pjrt_cache", "pjrt_cost", "private_jax_names", "step_platforms",
+    "table_gradients", folder="pure",
 )  # fmt: skip
 VERSION = ("tests/tf", *("--ignore=" + path for path in _files(*LEFT_OUT)), *QUICK)
 # what depends on the kind of processor; everything at night

@@ -10,7 +10,17 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from npu_shim.pjrt import arrays, jax_compat, manifest, narrow_gathers, products, program_cache, ranks, table_gradients
+from npu_shim.pjrt import (  # fmt: skip
+    arrays,
+    jax_compat,
+    manifest,
+    merged_rows,
+    narrow_gathers,
+    products,
+    program_cache,
+    ranks,
+    table_gradients,
+)
 from npu_shim.pjrt.interrupts import uninterrupted
 from npu_shim.pjrt.manifest import HOLDS, Manifest, Tensor
 from npu_shim.pjrt.placement import Placement
@@ -207,7 +217,8 @@ class Program:
             highest = self.manifest.float32_products == "highest"
             table = self.manifest.attention
             artifact, self.attention = substitution.for_devices(artifact, table, highest, self._placement)
-        artifact = table_gradients.for_devices(artifact, self.manifest.arguments, self._placement)
+        for rewritten in (merged_rows.for_devices, table_gradients.for_devices):
+            artifact = rewritten(artifact, self.manifest.arguments, self._placement)
         divided = [number for number, t in enumerate(self.manifest.arguments) if self._is_divided(t)]
         narrow: Sequence[tuple[int, str]] = ()
         if divided:
