@@ -32,35 +32,62 @@ def main(_: argparse.Namespace) -> int:
     from npu_shim.session import clusters
 
     print("XLA           %s (NPU_SHIM_XLA=auto|on|off)" % ("on" if clusters.wanted({}) else "off"))
-    print("engine        %s" % _describe_engine())
+    said, jax = _describe_engine()
+    print("engine        %s" % said)
+    _print_cards(jax)
     return 0 if _print_packages(tf.__version__) and healthy and _self_test() else 1
 
 
 def _describe_engine():
-    """What would run training steps with NPU_SHIM_ENGINE=pjrt, or why nothing can."""
+    """What would run training steps with NPU_SHIM_ENGINE=pjrt, or why nothing can; and its `driver.Jax`, or None."""
     from npu_shim.options import engine
+    from npu_shim.pjrt import driver
     from npu_shim.rewriter.errors import ConfigError
 
     try:
         engine.require()
         if not engine.has_jax():
-            return describe_worker(engine.interpreter())
+            python = engine.interpreter()
+            about = _about(python)
+            return _in_words(about, python), driver.Jax(about["cuda"], about["platform"], python)
         from npu_shim.pjrt import jax_compat
 
         jax = jax_compat.require()
-        return "JAX %s in TensorFlow's process: %s" % (jax.__version__, ", ".join(map(str, jax.devices())))
+        said = "JAX %s in TensorFlow's process: %s" % (jax.__version__, ", ".join(map(str, jax.devices())))
+        return said, driver.Jax(driver.kind_of_jax(), jax.devices()[0].platform)
     except (ConfigError, ImportError, RuntimeError) as reason:
-        return "none: %s" % str(reason).replace("npu_shim: ", "", 1)
+        return "none: %s" % str(reason).replace("npu_shim: ", "", 1), None
 
 
 def describe_worker(interpreter: str) -> str:
     """Starts the engine's worker on an interpreter and says what it has; errors as `starting.Started`."""
+    return _in_words(_about(interpreter), interpreter)
+
+
+def _about(interpreter):
     from npu_shim.engine.device.worker import starting
 
     started = starting.Started(interpreter)
     started.end()
-    facts = {**started.about, "devices": ", ".join(started.about["devices"]), "interpreter": interpreter}
+    return started.about
+
+
+def _in_words(about, interpreter):
+    facts = {**about, "devices": ", ".join(about["devices"]), "interpreter": interpreter}
     return "JAX {jax} in a worker, {interpreter} (Python {python}): {devices}".format(**facts)
+
+
+def _print_cards(jax):
+    """Prints the cards of this machine, and what keeps JAX, the engine's, and TensorFlow from them."""
+    from npu_shim.pjrt import driver
+    from npu_shim.session import cards
+
+    told = driver.seen()
+    texts = ["%s, driver %s" % (card.text, told.version) for card in told.cards] or ["none: %s" % told.trouble]
+    if told.cards:
+        texts += [text for text in (driver.why_not_jax(told, jax), cards.of_tensorflow(told)) if text]
+    for text in texts + driver.held(told):
+        print("cards         %s" % text)
 
 
 def _print_hook():

@@ -32,10 +32,10 @@ from npu_shim.engine.runtime.values import SessionValues
 from npu_shim.options import devices, prefetch, words
 from npu_shim.options import engine as options_of_engine
 from npu_shim.options.reports import ledger
-from npu_shim.pjrt import program_cache
+from npu_shim.pjrt import driver, program_cache
 from npu_shim.rewriter.errors import ConfigError, unnamed
 from npu_shim.rewriter.graph.arguments import source_of
-from npu_shim.session import lines
+from npu_shim.session import cards, lines
 from npu_shim.session.interception import interceptors, session_options
 from npu_shim.step import switch
 from npu_shim.xla import recent
@@ -459,8 +459,13 @@ def open_device(values=MappingProxyType({})):
         lines.once("engine: " + obsolete)
     asked = {"devices": devices.of(values), "shard_state": words.SHARD_STATE.of(values)}
     if options_of_engine.has_jax():
-        return programs.InProcess(**asked)
-    return remote.Worker(options_of_engine.interpreter(), **asked)
+        device = programs.InProcess(**asked)
+        jax = driver.Jax(driver.kind_of_jax(), device.platform)
+    else:
+        device = remote.Worker(options_of_engine.interpreter(), **asked)
+        jax = driver.Jax(device.started.about["cuda"], device.platform, options_of_engine.interpreter())
+    cards.tell_of_engine(jax)
+    return device
 
 
 def _nodes(part):
@@ -476,7 +481,8 @@ def how_it_fits(error, values):
     more = "" if devices.of(values) != 1 else "several devices (--devices N); "
     divided = "a part of the variables on each (%s=%s); " % (words.SHARD_STATE.key, share) if share else ""
     again = "" if words.RECOMPUTE.of(values) == "memory" else "%s=memory; " % words.RECOMPUTE.key
-    return "; what takes less memory: %s%s%sa smaller batch" % (more, divided, again)
+    others = "; nvidia-smi lists other programs that hold the card's memory" if driver.is_here() else ""
+    return "; what takes less memory: %s%s%sa smaller batch%s" % (more, divided, again, others)
 
 
 def _of(values, names):

@@ -11,15 +11,13 @@ from typing import Any, Mapping
 from npu_shim.configs import extras
 from npu_shim.options import devices
 from npu_shim.options.reports import ledger
-from npu_shim.pjrt import other_python
+from npu_shim.pjrt import driver, other_python
 from npu_shim.rewriter.errors import ConfigError, one_of
 
 ENGINES = ("auto", "session", "pjrt")
 KEY, VARIABLE = "npu_shim_engine", "NPU_SHIM_ENGINE"
 RANKS, WAYS = "NPU_SHIM_RANKS", ("apart", "together")  # environment variable: where ranks meet
 JAX = "NPU_SHIM_JAX"  # environment variable: an interpreter with JAX
-# files that exist where an NVIDIA driver is installed, the last one where Windows shares its GPU
-NVIDIA = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/dxg")
 SEES = 120  # seconds for another interpreter to say what JAX sees
 GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm60_plugin", "jax_rocm7_plugin")
 
@@ -102,29 +100,37 @@ def installation() -> str:
 
 def nvidia_here() -> bool:
     """Whether this machine has an NVIDIA GPU."""
-    return any(map(os.path.exists, NVIDIA))
+    return driver.is_here()
 
 
 @functools.lru_cache(maxsize=None)
-def _sees_gpu() -> bool:
-    """Whether JAX is here or in the named interpreter and finds a GPU; neither is started where there can be none."""
+def jax_here() -> driver.Jax | None:
+    """What JAX is here or in the named interpreter, and sees; None where there is none, or it cannot be asked."""
     if not has_jax():
         other = interpreter()
-        return other is not None and nvidia_here() and _platform(other) == "gpu"
-    if not any(map(importlib.util.find_spec, GPU_PLUGINS)):
-        return False
+        words = [] if other is None else _platform(other).split()
+        return driver.Jax(words[1] if words[1:] else "", words[0], str(other)) if words else None
     try:
         import jax
 
-        return any(device.platform == "gpu" for device in jax.devices())
+        platforms = [device.platform for device in jax.devices()]
     except (ImportError, RuntimeError):
-        return False
+        return None
+    return driver.Jax(driver.kind_of_jax(), "gpu" if "gpu" in platforms else platforms[0])
+
+
+def _sees_gpu() -> bool:
+    """Whether JAX is here or in the named interpreter and finds a GPU; neither is started where there can be none."""
+    may = any(map(importlib.util.find_spec, GPU_PLUGINS)) if has_jax() else interpreter() is not None and nvidia_here()
+    jax = jax_here() if may else None
+    return jax is not None and jax.platform == "gpu"
 
 
 def _platform(python: str) -> str:
-    """Returns the platform of another interpreter's JAX, "" where it cannot be asked."""
-    own = other_python.environment()
-    code = "import sys; sys.path[:1] = []; import jax; print(jax.devices()[0].platform)"
+    """Returns the platform of another interpreter's JAX and its kind, if it has one; "" where it cannot be asked."""
+    own, plugins = other_python.environment(), driver.PLUGINS
+    code = "import sys; sys.path[:1] = []; import importlib.util, jax; print(jax.devices()[0].platform, *["
+    code += "kind for name, kind in %r.items() if importlib.util.find_spec(name)][:1])" % plugins
     try:
         asked = subprocess.run(
             [python, "-c", code], env=own, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=SEES, check=False

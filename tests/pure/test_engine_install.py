@@ -142,10 +142,10 @@ def test_auto_takes_the_engine_where_the_worker_s_jax_sees_a_gpu(folder, monkeyp
     monkeypatch.setenv(options.JAX, str(other))
     monkeypatch.delenv(options.VARIABLE, raising=False)
     monkeypatch.setattr(options, "nvidia_here", lambda: nvidia)
-    options._sees_gpu.cache_clear()
+    options.jax_here.cache_clear()
     assert options.wanted({}) == engine
     assert asked.exists() == nvidia  # nothing is started where there can be no GPU
-    options._sees_gpu.cache_clear()
+    options.jax_here.cache_clear()
 
 
 @pytest.mark.skipif(options.has_jax(), reason="this interpreter has JAX")

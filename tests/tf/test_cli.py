@@ -14,7 +14,7 @@ from sessions import command as main
 
 from npu_shim import cli
 from npu_shim.cli.graphs import graph_file
-from npu_shim.options import engine
+from npu_shim.pjrt import driver
 
 
 def run(*argv, **env):
@@ -45,7 +45,7 @@ MIX = ("--precision-mode", "allow_mix_precision")
 def test_a_gpus_missing_libraries_are_not_hidden(gpu, hidden, monkeypatch, tmp_path):
     script = tmp_path / "script.py"
     script.write_text("")
-    monkeypatch.setattr(engine, "NVIDIA", [str(tmp_path if gpu else tmp_path / "none")])
+    monkeypatch.setattr(driver, "FILES", [str(tmp_path if gpu else tmp_path / "none")])
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "")
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     monkeypatch.setattr(cli, "_module", lambda _: type("Run", (), {"main": staticmethod(lambda _: 0)}))

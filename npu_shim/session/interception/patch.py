@@ -27,7 +27,7 @@ from npu_shim.options.precision import speaks_of_ops
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
-from npu_shim.session import clusters, devices, ending, lines, nan, pipeline
+from npu_shim.session import cards, clusters, devices, ending, lines, nan, pipeline
 from npu_shim.session.interception import (
     call_scopes,
     enabling,
@@ -171,6 +171,7 @@ def _base_init(self, original, target, graph, config):
     config = config if cluster.is_of_rank(target) else _completed(config, graph)
     entry = config_proto.find_npu_optimizer(config) if isinstance(config, tf.ConfigProto) else None
     interceptors.known(self)
+    in_session = True
     if entry is not None:
         loader.connect(_optimize, _on_missed_graph, clusters.log_clusters, clusters.MINIMUM_OPS)
         options, number = session_options.of_config(config), next(_numbers)
@@ -182,6 +183,7 @@ def _base_init(self, original, target, graph, config):
         config = config_proto.for_session(config, options.values, number, not target, as_given, apart, as_built)
         if not in_session:
             _prepare_for_engine(config)
+    cards.note(config, in_session)
     placed = config if target or not enabling.is_on() else devices.softened(config)
     if placed is not config:
         devices.keep(self)
@@ -227,6 +229,8 @@ def _attach_engine(session, values):
     module = _engine(values)
     if module:
         importlib.import_module(module).attach(session)
+    elif not engine.is_demanded(values):
+        cards.tell_of_session()
 
 
 def _engine(values):

@@ -19,7 +19,7 @@ from npu_shim.engine.device.programs import InProcess
 from npu_shim.engine.device.worker.channel import Channel, Closed
 from npu_shim.engine.device.worker.double_buffer import DoubleBuffer
 from npu_shim.engine.device.worker.memory import Block, Tensor
-from npu_shim.pjrt import arrays, jax_compat, manifest, placement, ranks
+from npu_shim.pjrt import arrays, driver, jax_compat, manifest, placement, ranks
 from npu_shim.rewriter.errors import ConfigError
 
 NO_BLOCK = -1  # number of the block of who has none
@@ -71,6 +71,7 @@ def _about(count: int | str, job: Sequence[Any]) -> Any:
     return {
         "python": platform.python_version(), "jax": jax.__version__,
         "platform": devices[0].platform, "devices": [str(device) for device in devices],
+        "cuda": driver.kind_of_jax(),
     }  # fmt: skip
 
 
