@@ -51,15 +51,17 @@ _add, _multiply = _direct("add", operator.add), _direct("multiply", operator.mul
 
 
 def _of_one_rank(values: Sequence[Any]) -> Sequence[Any]:
-    """The values with dimensions of 1 in front; lax broadcasts those."""
-    ranks = [value.ndim for value in values]
-    rank = max(ranks)
-    if min(ranks) == rank:
+    """The values with dimensions of 1 in front; lax broadcasts those, and scalars as they are."""
+    ranks = {value.ndim for value in values} - {0}
+    if len(ranks) < 2:
         return values
-    widened = lambda value: (1,) * (rank - value.ndim) + value.shape  # noqa: E731
-    return [
-        value.reshape(widened(value)) if is_known(value) else lax.reshape(value, widened(value)) for value in values
-    ]
+    rank = max(ranks)
+    return [value if value.ndim in (0, rank) else _widened(value, rank) for value in values]
+
+
+def _widened(value: Any, rank: int) -> Any:
+    shape = (1,) * (rank - value.ndim) + value.shape
+    return value.reshape(shape) if is_known(value) else lax.reshape(value, shape)
 
 
 def _traced(function: Callable[..., Any]) -> Rule:
