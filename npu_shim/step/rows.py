@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import paddings, sizes, turned
+from npu_shim.step.lookups import MOST
 from npu_shim.step.masks import common, mask, masked, repeated, there
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules import arrays, indexing, reductions
@@ -40,13 +41,14 @@ def unique(attrs: Attrs, x: Any, axis: Any = FIRST) -> tuple[Any, Any, Any]:
         dtype = attrs["out_idx"]
         return values[order], rank[inverse].reshape(-1).astype(dtype), counts[order].astype(dtype)
     if not isinstance(x, Rows):
-        return _unique(x, jnp.ones(x.shape[0], bool), attrs["out_idx"])
-    values, places, counts = _unique(x.array, mask(x), attrs["out_idx"])
+        return _unique(x, jnp.ones(x.shape[0], bool), attrs)
+    values, places, counts = _unique(x.array, mask(x), attrs)
     return values, Rows(places, x.count), counts
 
 
-def _unique(x: Any, is_there: Any, dtype: Any) -> tuple[Any, Any, Any]:
-    size = x.shape[0]
+def _unique(x: Any, is_there: Any, attrs: Attrs) -> tuple[Any, Any, Any]:
+    size, dtype = x.shape[0], attrs["out_idx"]
+    room = min(size, attrs.get(MOST, size))
     columns = [x] if x.ndim == 1 else list(x.reshape((size, -1)).T)
     order = jnp.lexsort((*reversed(columns), ~is_there)).astype(np.int32)  # stable; what is not there comes last
     live = is_there[order]
@@ -60,7 +62,8 @@ def _unique(x: Any, is_there: Any, dtype: Any) -> tuple[Any, Any, Any]:
     places = jnp.zeros(size, np.int32).at[order].set(rank[group])
     values = jnp.take(x, first[by_place], 0, mode="clip")
     counts = jnp.zeros(size, np.int32).at[places].add(is_there.astype(np.int32))
-    return Rows(values, count), places.astype(dtype), Rows(counts.astype(dtype), count)
+    count = jnp.minimum(count, np.int32(room))
+    return Rows(values[:room], count), places.astype(dtype), Rows(counts[:room].astype(dtype), count)
 
 
 def _unique_rule(outputs: int) -> Rule:

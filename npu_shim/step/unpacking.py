@@ -9,6 +9,7 @@ import ml_dtypes  # comes with JAX
 import numpy as np
 
 from npu_shim.rewriter.errors import ConfigError
+from npu_shim.step import lookups
 from npu_shim.step.graph import Callee, Graph, Node, Program, Text, Variable
 from npu_shim.step.packing import FORMAT, LENGTH
 
@@ -38,13 +39,14 @@ def unpacked(content: bytes) -> Program:
         raise ConfigError("the program has format %s; this npu_shim reads format %d" % (document["format"], FORMAT))
     contents = memoryview(content)[start:]
     attrs = [_attrs(entry, contents) for entry in document["attrs"]]
-    return Program(
+    program = Program(
         _graph(document["graph"], attrs),
         {name: _graph(entry, attrs) for name, entry in document["functions"].items()},
         dict(document["feeds"]),
         {name: Variable(dtype_of(dtype), _shape(shape)) for name, (dtype, shape) in document["variables"].items()},
         tuple(map(tuple, document["draws"])),
     )
+    return lookups.bounded(program)
 
 
 def dtype_of(name: str) -> Any:

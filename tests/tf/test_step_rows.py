@@ -175,3 +175,19 @@ def test_rows_behind_another_dimension(network):
     restored = tf.scatter_nd(places, tf.squeeze(noisy, axis=0), [6, 3])
     fetches = [restored, tf.squeeze(kept), *tf.gradients(tf.square(restored), w)]
     compared(fetches, {x: GIVEN, mask: np.array(MASKS[0], bool)}, tolerance=1e-5, runs=2)
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_of_ids_of_a_table_there_are_no_more_different_ones_than_it_has_rows(own_graph, use_resource):
+    """What devices exchange of a lookup's gradient is as large as the table, not as the batch."""
+    ids, given = fed(np.array([[2, 0], [2, 2], [0, 2]], np.int32))
+    table = tf.get_variable("table", [3, 2], use_resource=use_resource)
+    loss = tf.reduce_sum(tf.square(tf.gather(table, ids)))
+    train = tf.train.AdamOptimizer(0.1).minimize(loss)
+    compared([loss, train], {ids: given}, runs=3)
+    different, places = tf.unique(tf.reshape(ids, [-1]))
+    program = program_of(tf.get_default_graph(), [loss, different, places], [ids])
+    state = {"table": np.ones([3, 2], np.float32)}
+    with interpreter.traced_as_tensorflow():
+        shapes = jax.eval_shape(interpreter.function(program), state, {ids.name: given})[1]
+    assert [shapes[fetch.name].shape for fetch in (different, places)] == [(3,), (6,)]

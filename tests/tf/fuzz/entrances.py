@@ -50,10 +50,24 @@ def in_session(program, expected, folder, **more):
 
 
 def on_devices(program, expected, folder):
-    """In sessions whose steps run on several devices, with or without a part of the state on each."""
-    count, share = COUNTS[program.seed % len(COUNTS)], SHARES[program.seed // len(COUNTS) % len(SHARES)]
-    more = {"npu_shim_engine": "pjrt", "npu_shim_devices": str(count), "npu_shim_shard_state": share}
-    return in_session(program, expected, folder, **more)
+    """In sessions whose steps run on several devices, with or without a part of the state on each; `m` has others."""
+    chosen = [(count, share) for share in SHARES for count in COUNTS][program.seed % (len(SHARES) * len(COUNTS))]
+    others = [(count, share) for share in SHARES for count in (1, *COUNTS) if count != chosen[0]]
+    ways = {"m": others[program.seed // 7 % len(others)]}
+
+    def opened(built, place):
+        count, share = ways.get(place.name, chosen)
+        more = {"npu_shim_engine": "pjrt", "npu_shim_devices": str(count), "npu_shim_shard_state": share}
+        return playing.Side(built, place, config=sessions.config(**differential.as_parameters(mode(program)), **more))
+
+    return playing.play(program, expected.built, folder, opened, expected.built)
+
+
+def restored_on_others(program):
+    """The program, and its last steps in a session `m` that restores the last checkpoint."""
+    steps = [line for line in program.runs if line.startswith("s.run('u")][-2:]
+    more = ("m.restore('full', 9, s.path('full', 9))", *("m" + line[1:] for line in steps), "m.look()")
+    return program._replace(runs=(*program.runs, *more, "m.save('full', 10)"))
 
 
 def optimized(program, expected, folder):
@@ -209,7 +223,7 @@ ENTRANCES = {
     "clusters": Entrance(functools.partial(in_session, npu_shim_xla="on")),
     "file": Entrance(rewritten),
     "engine": Entrance(functools.partial(in_session, npu_shim_engine="pjrt")),
-    "devices": Entrance(on_devices),
+    "devices": Entrance(on_devices, restored_on_others),
     "compiled": Entrance(compiled, of_one_step, True),
     "exported": Entrance(exported, of_one_step, True),
     "collected": Entrance(collected.play, collected.of_one_session),
