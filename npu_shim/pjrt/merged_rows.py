@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from npu_shim.pjrt import artifacts
 from npu_shim.pjrt.manifest import Tensor
 from npu_shim.pjrt.placement import Placement
 
-Place = tuple[Any, int]  # an MLIR value and one of its dimensions
-Group = list[Place]  # dimensions of an operation's operands and results that are the same
+Place = Tuple[Any, int]  # an MLIR value and one of its dimensions
+Group = List[Place]  # dimensions of an operation's operands and results that are the same
 ELEMENTWISE = {
     "stablehlo." + name for name in (
         "abs", "add", "and", "cbrt", "ceil", "clamp", "compare", "convert", "cosine", "divide", "exponential",
