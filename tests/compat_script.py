@@ -1120,6 +1120,15 @@ def what_a_script_sets_reaches_keras():
 
 
 @check
+def a_shape_may_be_a_tuple_of_tensors():
+    with tf.Graph().as_default():
+        shape = tf.constant([1, 8, 8, 2])
+        kernel = tf.ones([3, 3, 2, 3])
+        output = tf.nn.atrous_conv2d_transpose(tf.ones([1, 8, 8, 3]), kernel, tuple(tf.unstack(shape)), 2, "SAME")
+        assert output.shape[0] == 1
+
+
+@check
 def the_precision_mode_reaches_the_session_of_keras():
     import npu_bridge.npu_init  # noqa: F401
     from tensorflow.python.keras import backend as K

@@ -78,6 +78,7 @@ def install() -> None:
     feature_columns.install()
     arguments.install(v1, arguments.TENSORFLOW)
     arguments.install_numbers(v1, dimensions.whole)
+    arguments.install_shapes(v1)
     one_keras.install()
     core_alias.install()
     debug_hooks.install()
@@ -89,9 +90,11 @@ def import_tensorflow() -> Any:
 
     Raises:
         ImportError: none is installed; the message has the remedy.
-        ConfigError: an old package keras has replaced the one that it needs; the message has the remedy.
+        ConfigError: an old package keras has replaced the one that it needs, or NumPy is 2 where it takes 1; the
+            message has the remedy.
     """
     real_keras.choose()
+    pins.require_numpy()
     try:
         with quiet.loading():
             import tensorflow as tf

@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.bridge import horovod
 from npu_shim.bridge.horovod import callbacks
 from npu_shim.bridge.horovod import tensorflow as hvd
+from npu_shim.compat.keras import real_keras
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer, automatic
 
 TRAIN = """
@@ -241,6 +242,22 @@ def test_misspelt_arguments_are_errors():
 def test_a_warm_up_takes_its_epochs_first_too_as_before_horovod_0_21(given, meant):
     warm_up = callbacks.LearningRateWarmupCallback(*given)
     assert (warm_up.initial_lr, warm_up.end_epoch) == meant
+
+
+def test_tf_keras_has_a_session_of_its_own_beside_a_real_keras(monkeypatch):
+    def no_keras(name):
+        raise AssertionError("the package keras is asked for its " + name)
+
+    monkeypatch.setattr(real_keras, "_module", no_keras)
+    of_tf = importlib.import_module(horovod.FACES["horovod.tensorflow.keras"])
+    tf.keras.backend.clear_session()
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
+    model.compile(tf.keras.optimizers.SGD(0.5), "mse")
+    monkeypatch.setattr(hvd, "broadcast_global_variables", lambda root: tf.global_variables_initializer())
+    of_tf.broadcast_global_variables(0)
+    halves = of_tf.callbacks.LearningRateScheduleCallback(0.5, lambda epoch: 0.5)
+    assert model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0, callbacks=[halves]).history["lr"] == [0.25]
+    tf.keras.backend.clear_session()
 
 
 @pytest.mark.nightly  # test_rank_collectives.py has an overflow of one rank

@@ -22,7 +22,7 @@ FACES = {
     "horovod.tensorflow": "npu_shim.bridge.horovod.tensorflow",
     "horovod.keras": "npu_shim.bridge.horovod.keras",
     "horovod.keras.callbacks": "npu_shim.bridge.horovod.callbacks",
-    "horovod.tensorflow.keras": "npu_shim.bridge.horovod.keras",
+    "horovod.tensorflow.keras": "npu_shim.bridge.horovod.tensorflow_keras",
     "horovod.tensorflow.keras.callbacks": "npu_shim.bridge.horovod.callbacks",
     "horovod.tensorflow.compression": "npu_shim.bridge.horovod.compression",
     "horovod.tensorflow.functions": "npu_shim.bridge.horovod.tensorflow",

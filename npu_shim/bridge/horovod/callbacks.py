@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.bridge.horovod import tensorflow as hvd
-from npu_shim.compat.keras import real_keras
 from npu_shim.distributed.job import ranks
 from npu_shim.rewriter.errors import ConfigError
 
@@ -15,6 +15,13 @@ try:
     _CALLBACK = tf.keras.callbacks.Callback
 except (ImportError, AttributeError):  # TensorFlow 2.16 and later without tf_keras
     _CALLBACK = object
+
+
+def _backend(model: Any) -> Any:
+    """The backend of the Keras that a model is of, whose session holds it: there are several."""
+    base = next(cls for cls in reversed(type(model).__mro__) if cls.__name__ == "Model")
+    module = sys.modules[base.__module__]
+    return module.K if hasattr(module, "K") else module.backend  # the first is what Keras 2.3 and older call it
 
 
 class BroadcastGlobalVariablesCallback(_CALLBACK):
@@ -32,7 +39,7 @@ class BroadcastGlobalVariablesCallback(_CALLBACK):
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
         """Broadcasts once."""
         if not self.broadcast_done:
-            real_keras.backend().get_session().run(hvd.broadcast_global_variables(self.root_rank))
+            _backend(self.model).get_session().run(hvd.broadcast_global_variables(self.root_rank))
         self.broadcast_done = True
 
 
@@ -47,7 +54,7 @@ class MetricAverageCallback(_CALLBACK):
         """Averages the metrics in `logs`, in place."""
         if not logs or ranks.world_size() == 1:
             return
-        session = real_keras.backend().get_session()
+        session = _backend(self.model).get_session()
         with session.graph.as_default():
             for name in sorted(logs):
                 if name not in self._means:
@@ -122,10 +129,10 @@ class LearningRateScheduleCallback(_CALLBACK):
             logs["lr"] = self._get("lr")
 
     def _get(self, name):
-        return float(real_keras.backend().get_value(getattr(self.model.optimizer, name)))
+        return float(_backend(self.model).get_value(getattr(self.model.optimizer, name)))
 
     def _set(self, name, value):
-        real_keras.backend().set_value(getattr(self.model.optimizer, name), value)
+        _backend(self.model).set_value(getattr(self.model.optimizer, name), value)
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):

@@ -1,4 +1,4 @@
-"""horovod.keras and horovod.tensorflow.keras: Keras in graph mode. Source: as horovod.tensorflow."""
+"""horovod.keras: Keras in graph mode. Source: as horovod.tensorflow."""
 
 from __future__ import annotations
 
@@ -159,8 +159,13 @@ def load_model(
         custom_objects: as of keras.models.load_model.
         compression: one of Compression.
     """
+    return loaded(real_keras.models(), filepath, custom_optimizers, custom_objects, compression)
+
+
+def loaded(models: Any, filepath: str, custom_optimizers: Any, custom_objects: Any, compression: Any) -> Any:
+    """The same by the module `models` of a Keras."""
     known = {cls.__name__: cls for cls in custom_optimizers or ()}
-    model = real_keras.models().load_model(filepath, custom_objects={**known, **(custom_objects or {})})
+    model = models.load_model(filepath, custom_objects={**known, **(custom_objects or {})})
     if model.optimizer is not None:  # a model that was never compiled has none
         DistributedOptimizer(model.optimizer, compression=compression)
     return model

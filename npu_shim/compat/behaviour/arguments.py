@@ -46,6 +46,19 @@ NUMBERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+def install_shapes(module: Any) -> None:
+    """Lets tf.nn.atrous_conv2d_transpose take a tuple of tensors as its output's shape, as 1.15 did."""
+    original = module.nn.atrous_conv2d_transpose
+
+    @functools.wraps(original)
+    def atrous_conv2d_transpose(value: Any, filters: Any, output_shape: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(output_shape, tuple) and any(map(module.is_tensor, output_shape)):
+            output_shape = module.stack(list(output_shape))
+        return original(value, filters, output_shape, *args, **kwargs)
+
+    module.nn.atrous_conv2d_transpose = atrous_conv2d_transpose
+
+
 def install_numbers(module: Any, whole: Callable[[Any], int]) -> None:
     """Wraps the functions of NUMBERS; `whole` makes an int of what is not one, and no tensor."""
     for path, names in NUMBERS.items():

@@ -14,6 +14,7 @@ import sys
 from typing import Any, NamedTuple
 
 from npu_shim.compat import callers
+from npu_shim.rewriter.errors import ConfigError
 
 
 class Pin(NamedTuple):
@@ -46,6 +47,7 @@ ALWAYS = [
         "gast>=0.4",
     ),
 ]
+PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-intel")
 _KERAS = "keras"  # what an old one breaks, and what mends it, real_keras says
 
 
@@ -70,8 +72,7 @@ def unmet(tensorflow: str) -> list[str]:
         return []
     from importlib import metadata
 
-    names = ("tensorflow", "tensorflow-cpu", "tensorflow-intel")
-    package = next((name for name in names if _version(name) is not None), None)
+    package = next((name for name in PACKAGES if _version(name) is not None), None)
     told = []
     for line in (package and metadata.requires(package)) or ():
         name, wanted, present = _unmet(line)
@@ -79,6 +80,16 @@ def unmet(tensorflow: str) -> list[str]:
             text = "%s %s is not what TensorFlow %s needs: pip install --no-deps '%s'"
             told.append(text % (name, present, tensorflow, wanted))
     return told
+
+
+def require_numpy() -> None:
+    """Raises ConfigError for a NumPy 2 that the installed TensorFlow does not take; its own error names no remedy."""
+    if sys.version_info < (3, 8) or (_version("numpy") or "1.").startswith("1."):  # TensorFlow 1's Python
+        return
+    for package in PACKAGES:
+        lines = [line for line in unmet(_version(package) or "1.") if line.startswith("numpy ")]
+        if lines:
+            raise ConfigError(lines[0])
 
 
 def refuse(tensorflow: str) -> None:
