@@ -1,6 +1,7 @@
 """Runs TensorFlow 1.15's own Python tests on 1.15.5 and, under `npu-shim run`, on the TensorFlows of today.
 
-`--suite keras` runs those of the package keras 2.3.1, in environments that have it, which `--python` names.
+`--suite keras` runs those of the package keras 2.3.1, `--suite keras-2.2.4` of 2.2.4, in environments that have it,
+which `--python` names.
 
 What passes on 1.15.5 is what scripts may rely on. Each method that passes there and not here has a cause: a row of
 causes.json says by file, method and error (patterns) whether it is kept, or internal to TensorFlow's tests; else it is
@@ -32,7 +33,7 @@ def main():
     args = arguments()
     listed = pathlib.Path(args.files or HERE / SUITES[args.suite].files)
     files = [line for line in listed.read_text().split() if any(word in line for word in args.only)]
-    cache = results.Cache(args.cache)
+    cache = results.Cache(pathlib.Path(args.cache) / SUITES[args.suite].results)
     on = [version for version in args.on.split(",") if version]
     if args.tree:
         run(args, [REFERENCE, *on], files, cache)
