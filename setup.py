@@ -104,6 +104,7 @@ setup(
         "npu_shim.session.native": ["*.cc"],
         "npu_shim.compat": ["started/sitecustomize.py"],
         "npu_shim.compat.names": ["*.json"],
+        "npu_shim.compat.python": ["*.json"],
         "npu_shim.compat.scan": ["*.json"],
         "npu_shim.rewriter.page": ["page.*"],
         "npu_shim.configs": ["*.json", "*/*.json"],

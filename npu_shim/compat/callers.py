@@ -44,5 +44,13 @@ def imports_by_call() -> bool:
     return script is not None and dis.opname[script.f_code.co_code[script.f_lasti]] != "IMPORT_NAME"
 
 
+def imports_a_name() -> bool:
+    """Whether what runs now is asked for by `from module import name`, which hides the text of an AttributeError."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and _ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None and dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
+
+
 def _ours(file: str) -> bool:
     return file.startswith(("<frozen importlib", OURS)) or os.sep + "importlib" + os.sep in file

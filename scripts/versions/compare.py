@@ -6,6 +6,7 @@ had counts: what is new, or refused by 1.15, is none.
 
 import argparse
 import collections
+import itertools
 import json
 import os
 import pathlib
@@ -24,7 +25,11 @@ TOLERANCE = 1e-3
 VERSIONS = ("1.15.5", "2.15.1", "2.21.0")
 TENSOR = "tensorflow.Tensor"
 LIKE_TENSORS = {"tensorflow." + name for name in ("Variable", "SparseTensor", "RaggedTensor", "IndexedSlices")}
+LIBRARIES = sorted(json.loads((HERE / "libraries.json").read_text()))
 RESULTS = HERE.parents[1] / "npu_shim" / "compat" / "scan" / "results.json"
+
+
+TOLD = "npu-shim run says which version had it, and what stands in its place"
 
 
 class Difference(NamedTuple):
@@ -44,14 +49,18 @@ def main():
     parser.add_argument("--all", action="store_true", help="list the differences that are kept as well")
     parser.add_argument("--results", action="store_true", help="write what functions give, for npu-shim scan")
     parser.add_argument("--records", help="folder in which records stay, and are taken from where they are there")
-    parser.add_argument("--library", choices=["numpy"], help="compare a library, of its versions of 1.15.5's time")
+    parser.add_argument("--library", choices=LIBRARIES, help="compare a library, of its versions of 1.15.5's time")
+    parser.add_argument("--write", action="store_true", help="write what the library had, for npu-shim run")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         records = pathlib.Path(args.records or folder)
         if args.library:
             import compare_library
 
-            return report(compare_library.differences(args.library, records), None, args.all)
+            if args.write:
+                compare_library.write(args.library, records)
+            told = compare_library.is_told
+            return report(compare_library.differences(args.library, records), None, args.all, told)
         if args.results:
             return write_results([recorded(records, version, None, results=True) for version in VERSIONS])
         old = recorded(records, "1.15.5", None)
@@ -126,7 +135,11 @@ def of_parameters(name, had, has):
     if lost and not open_ended:
         yield Difference("parameter gone", name, ", ".join(lost), ", ".join(has))
     named = [[parameter for parameter in side if not parameter.startswith("*")] for side in (old, new)]
-    if not lost and named[1][: len(named[0])] != named[0] and "*args" not in new:
+    by_position = [set(itertools.takewhile(lambda name: name[0] != "*", side)) for side in (old, new)]
+    closed = [parameter for parameter in old if parameter in by_position[0] - by_position[1] and parameter in new]
+    if closed:
+        yield Difference("by keyword only", name, ", ".join(had), ", ".join(has))
+    if not lost and not closed and named[1][: len(named[0])] != named[0] and "*args" not in new:
         yield Difference("parameter elsewhere", name, ", ".join(named[0]), ", ".join(named[1]))
     for parameter, default in old.items():
         if parameter in new and default is not None and not same_default(default, new[parameter]):
@@ -218,10 +231,10 @@ def reason_of(difference, rows):
     return None
 
 
-def report(changes, plain, everything):
+def report(changes, plain, everything, is_told=lambda change: False):
     """Prints the table and the open differences; returns 1 if there is one, else 0."""
     rows = json.loads((HERE / "kept.json").read_text())
-    reasons = {change: reason_of(change, rows) for change in changes}
+    reasons = {change: TOLD if is_told(change) else reason_of(change, rows) for change in changes}
     counts = collections.Counter(change.kind for change in changes)
     before = collections.Counter(change.kind for change in plain or ())
     kept = collections.Counter(change.kind for change in changes if reasons[change])

@@ -1,5 +1,6 @@
 """scripts/compare_versions: what counts as a difference, and that the table of kept ones is sound."""
 
+import ast
 import importlib
 import json
 import pathlib
@@ -107,3 +108,20 @@ def test_expressions_are_python():
         assert len(lines) == len(set(lines)) > 50
         for line in lines:
             compile(line, table, "eval")
+
+
+def test_lines_of_a_library_are_statements_that_end_in_an_expression():
+    libraries = json.loads((HERE / "libraries.json").read_text())
+    tables = [name for name in libraries if (HERE / (name + ".txt")).exists()]
+    assert len(tables) == len(libraries) == 13
+    for table in tables:
+        lines = (HERE / (table + ".txt")).read_text().splitlines()
+        assert len(lines) == len(set(lines)), table
+        assert all(isinstance(ast.parse(line).body[-1], ast.Expr) for line in lines), table
+
+
+def test_parameters_that_are_keywords_today_and_other_names_are_told_apart(compare):
+    changes = list(compare.of_parameters("f", ["x", "axis=0", "selem=None"], ["x", "*", "axis=0", "footprint=None"]))
+    assert [(change.kind, change.old) for change in changes] == [
+        ("parameter gone", "selem"), ("by keyword only", "x, axis=0, selem=None")
+    ]  # fmt: skip

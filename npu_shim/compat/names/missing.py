@@ -67,6 +67,30 @@ def answer(
     module.__getattr__ = __getattr__
 
 
+def tell(module: Any, texts: Mapping[str, str]) -> None:
+    """Makes a module say what became of names that it lacks, where its own error does not.
+
+    Args:
+        module: the module.
+        texts: dict of name -> the text of the AttributeError, or of the ImportError of `from module import name`.
+    """
+    before = module.__dict__.get("__getattr__")
+
+    def __getattr__(name: str) -> Any:
+        try:
+            if before is not None:
+                return before(name)
+        except AttributeError:
+            pass
+        if name not in texts:
+            raise AttributeError("module '%s' has no attribute '%s'" % (module.__name__, name))
+        error = ImportError if callers.imports_a_name() else AttributeError
+        raise error(callers.message(texts[name]))
+
+    if texts:
+        module.__getattr__ = __getattr__
+
+
 def _first(module: Any, others: Sequence[str], name: str) -> Any:
     for other in others:
         try:

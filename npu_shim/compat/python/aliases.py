@@ -13,11 +13,11 @@ import inspect
 import logging
 import os
 import sys
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from npu_shim.compat import callers
 from npu_shim.compat.names import missing
-from npu_shim.compat.python import arrays, hdf5, libraries, old_protos
+from npu_shim.compat.python import arrays, hdf5, libraries, libraries_then, old_protos, then
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 LOG = logging.getLogger("npu_shim")
@@ -179,6 +179,18 @@ MODULES = {
 }
 
 
+def _add(rows: dict[str, dict[str, Any]], more: Mapping[str, Mapping[str, Any]]) -> None:
+    for module, row in more.items():
+        rows.setdefault(module, {}).update(row)
+
+
+_add(NAMES, libraries_then.NAMES)
+_add(METHODS, libraries_then.METHODS)
+_add(ATTRIBUTES, libraries_then.ATTRIBUTES)
+_add(FUNCTIONS, libraries_then.FUNCTIONS)
+MODULES.update(libraries_then.MODULES)
+
+
 def install() -> None:
     """Restores the removed names in this process from now on; a second call does nothing.
 
@@ -191,8 +203,10 @@ def install() -> None:
     if switch == "off" or installed():
         return
     sys.meta_path.append(missing.Finder({name: target for name, (target, _) in MODULES.items()}, _report_use))
+    sys.meta_path.append(missing.Finder({k: text for k, text in then.lost_modules().items() if k not in MODULES}))
     old_protos.install(_log)
-    missing.when_loaded(dict.fromkeys({*NAMES, *METHODS, *ATTRIBUTES, *FUNCTIONS, *_packages()}, _patch_module))
+    patched = {*NAMES, *METHODS, *ATTRIBUTES, *FUNCTIONS, *_packages(), *then.patched(), *libraries_then.LOADED}
+    missing.when_loaded(dict.fromkeys(patched, _patch_module))
 
 
 def installed() -> bool:
@@ -209,6 +223,12 @@ def _patch_module(module: Any) -> None:
     name = module.__name__
     if name in _packages() and not hasattr(module, "__path__"):
         module.__path__ = []
+    for path, takes_both in FUNCTIONS.get(name, {}).items():
+        holder, _, last = path.rpartition(".")
+        owner = getattr(module, holder, None) if holder else module
+        if hasattr(owner, last):
+            setattr(owner, last, takes_both(getattr(owner, last), _log))
+    then.wrap(module, _log)
     if name in NAMES:
         missing.answer(module, {last: target for last, (target, _) in NAMES[name].items()}, _report_use)
     for path, (target, version) in METHODS.get(name, {}).items():
@@ -218,14 +238,12 @@ def _patch_module(module: Any) -> None:
             setattr(owner, last, _method(path, target, version))
     for path, (target, version) in ATTRIBUTES.get(name, {}).items():
         holder, _, last = path.partition(".")
-        owner = getattr(module, holder)
-        if not hasattr(owner, last):
+        owner = getattr(module, holder, None)
+        if owner is not None and not hasattr(owner, last):
             setattr(owner, last, property(_attribute(path, target, version)))
-    for path, takes_both in FUNCTIONS.get(name, {}).items():
-        holder, _, last = path.rpartition(".")
-        owner = getattr(module, holder, None) if holder else module
-        if hasattr(owner, last):
-            setattr(owner, last, takes_both(getattr(owner, last), _log))
+    then.tell(module)
+    if name in libraries_then.LOADED:
+        libraries_then.LOADED[name](module, _log)
 
 
 def _method(path: str, target: str, version: str) -> Callable[..., Any]:

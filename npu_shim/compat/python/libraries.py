@@ -261,6 +261,13 @@ def _pickles_are_read() -> bool:
     return switch == "on"
 
 
+def array_of(values: Any) -> Any:
+    """An array of what is in a list."""
+    import numpy as np
+
+    return np.asarray(values)
+
+
 def takes_positions(*names: str) -> Callable[[Callable[..., Any], Callable[[str], None]], Callable[..., Any]]:
     """Lets a function take arguments by position that later versions take by keyword only: `names`, in their order."""
 

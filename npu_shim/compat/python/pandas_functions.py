@@ -1,0 +1,125 @@
+"""What pandas 0.25 and 1.0 had, with its old meaning: `frame.ix`, options of read_csv, lists for arrays."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, Callable, Iterator
+
+Say = Callable[[str], None]
+
+
+class Indexer:
+    """`ix` of a frame or series: labels where the index has whole numbers, else whole numbers are positions."""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._frame.loc[self._labels(key)]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._frame.loc[self._labels(key)] = value
+
+    def _labels(self, key: Any) -> Any:
+        if isinstance(key, tuple):
+            return tuple(_labels(part, index) for part, index in zip(key, self._frame.axes))
+        return _labels(key, self._frame.axes[0])
+
+
+def _labels(key: Any, index: Any) -> Any:
+    """What a key of `ix` names in an index, as `loc` takes it."""
+    import numpy as np
+
+    if index.dtype.kind in "iu":
+        return key
+    if isinstance(key, slice):
+        ends = [end for end in (key.start, key.stop) if end is not None]
+        return index[key] if ends and all(isinstance(end, (int, np.integer)) for end in ends) else key
+    whole = isinstance(key, (int, np.integer)) and not isinstance(key, bool)
+    several = isinstance(key, (list, np.ndarray)) and len(key) and np.asarray(key).dtype.kind in "iu"
+    return index[key] if whole or several else key
+
+
+def value_counts(values: Any, *args: Any, **kwargs: Any) -> Any:
+    """How often each value is there, as pandas.value_counts."""
+    import pandas as pd
+
+    return pd.Series(values).value_counts(*args, **kwargs)
+
+
+def is_pattern(strings: Any, pat: Any = None, *_: Any) -> bool:
+    """Whether str.replace took a text for a regular expression: one of several characters."""
+    return not isinstance(pat, str) or len(pat) > 1
+
+
+def takes_lists(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
+    """pandas.unique or factorize of a list, as until pandas 2."""
+
+    @functools.wraps(function)
+    def of_list(values: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(values, (list, tuple, range)):
+            import pandas as pd
+
+            say("pandas.%s takes lists here, which pandas 3 refuses" % function.__name__)
+            values = pd.Series(values, dtype=object if any(isinstance(v, str) for v in values) else None).to_numpy()
+        return function(values, *args, **kwargs)
+
+    return of_list
+
+
+def takes_a_method(fillna: Callable[..., Any], say: Say) -> Callable[..., Any]:
+    """fillna(method=), as until pandas 2: ffill and bfill."""
+    if "method" in inspect.signature(fillna).parameters:  # these call it
+        return fillna
+
+    @functools.wraps(fillna)
+    def filled(self: Any, value: Any = None, *args: Any, **kwargs: Any) -> Any:
+        method = kwargs.pop("method", None)
+        if method is None:
+            return fillna(self, value, *args, **kwargs)
+        say("fillna(method=%r), which pandas 3 refuses, is a method of its own here" % (method,))
+        return (self.ffill if method in ("ffill", "pad") else self.bfill)(**kwargs)
+
+    return filled
+
+
+def takes_old_options(read_csv: Callable[..., Any], say: Say) -> Callable[..., Any]:
+    """pandas.read_csv and read_table with options that pandas 1.3 to 3.0 dropped."""
+
+    @functools.wraps(read_csv)
+    def of_then(*args: Any, **kwargs: Any) -> Any:
+        import pandas as pd
+
+        if pd.__version__.startswith("1."):
+            return read_csv(*args, **kwargs)
+        dropped = [name for name in ("infer_datetime_format", "mangle_dupe_cols", "tupleize_cols") if name in kwargs]
+        kwargs = {name: value for name, value in kwargs.items() if name not in dropped}
+        squeezes, skips = kwargs.pop("squeeze", False), kwargs.pop("error_bad_lines", True) is False
+        warns = kwargs.pop("warn_bad_lines", True)
+        if skips:
+            kwargs.setdefault("on_bad_lines", "warn" if warns else "skip")
+        if kwargs.pop("delim_whitespace", False):
+            kwargs["sep"] = r"\s+"
+        table = read_csv(*args, **kwargs)
+        return table.squeeze("columns") if squeezes else table
+
+    return of_then
+
+
+def iterates_by_name(iterate: Callable[..., Any], say: Say) -> Callable[..., Any]:
+    """Groups of a list of one column are named by its value, as until pandas 1.5, not by a tuple of it."""
+
+    @functools.wraps(iterate)
+    def groups(self: Any) -> Iterator[Any]:
+        single = isinstance(getattr(self, "keys", None), list) and len(self.keys) == 1
+        for name, group in iterate(self):
+            yield (name[0] if single and isinstance(name, tuple) and len(name) == 1 else name), group
+
+    return groups
+
+
+def keeps_objects(module: Any) -> None:
+    """Lets pandas 3 read and make columns of text as objects, as until pandas 2."""
+    if int(module.__version__.partition(".")[0]) >= 3:
+        module.set_option("future.infer_string", False)

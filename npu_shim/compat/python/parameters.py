@@ -1,0 +1,117 @@
+"""Functions of libraries that take their arguments as in TensorFlow 1's time: by another name, another word, a default.
+
+Each maker gives a wrapper, as a row of `aliases.FUNCTIONS` has it: of the function, and of what is told of its use.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, Callable, Mapping
+
+Say = Callable[[str], None]
+Wrapper = Callable[[Callable[..., Any], Say], Callable[..., Any]]
+
+
+def takes_names(names: Mapping[str, str]) -> Wrapper:
+    """Lets a function take keywords by their old names; `multichannel` is `channel_axis` -1, or None."""
+
+    def takes_both(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
+        try:
+            known = inspect.signature(function).parameters
+        except (TypeError, ValueError):
+            return function
+        old_ones = {old: new for old, new in names.items() if old not in known}
+
+        @functools.wraps(function)
+        def by_name(*args: Any, **kwargs: Any) -> Any:
+            for old in old_ones.keys() & kwargs.keys():
+                new, value = old_ones[old], kwargs[old]
+                if new in kwargs:
+                    break  # whose error says what is wrong
+                say("%s(%s=), which its library no longer takes, is %s= here" % (_name(function), old, new))
+                del kwargs[old]
+                kwargs[new] = (-1 if value else None) if old == "multichannel" else value
+            return function(*args, **kwargs)
+
+        return by_name if old_ones else function
+
+    return takes_both
+
+
+def takes_words(parameter: str, words: Mapping[Any, Any]) -> Wrapper:
+    """Lets a function take an argument by old words."""
+
+    def takes_both(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def by_word(*args: Any, **kwargs: Any) -> Any:
+            try:
+                given = signature.bind(*args, **kwargs)
+                word = given.arguments[parameter]
+                new = words[word]
+            except (TypeError, KeyError):  # not such a word, or what the function's own error is about
+                return function(*args, **kwargs)
+            say("%s(%s=%r), which its library no longer takes, is %r here" % (_name(function), parameter, word, new))
+            given.arguments[parameter] = new
+            return function(*given.args, **given.kwargs)
+
+        return by_word if parameter in signature.parameters else function
+
+    return takes_both
+
+
+def leaves_out(values: Mapping[str, Any]) -> Wrapper:
+    """Lets a function take arguments that it no longer has, where they say what it does anyway: one of these values."""
+
+    def takes_both(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
+        known = inspect.signature(function).parameters
+
+        @functools.wraps(function)
+        def without(*args: Any, **kwargs: Any) -> Any:
+            for name in [name for name in kwargs if name in values and name not in known]:
+                if kwargs[name] in values[name]:
+                    del kwargs[name]
+            return function(*args, **kwargs)
+
+        return without
+
+    return takes_both
+
+
+def has_default(parameter: str, value: Any, is_meant: Callable[..., bool] | None = None) -> Wrapper:
+    """Gives an argument its old default, where `is_meant` says so of the arguments that stand by position."""
+
+    def takes_both(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def by_default(*args: Any, **kwargs: Any) -> Any:
+            try:
+                is_given = parameter in signature.bind(*args, **kwargs).arguments
+            except TypeError:
+                is_given = True
+            if not is_given and (is_meant is None or is_meant(*args)):
+                say("%s takes %s=%r here, as it did by default" % (_name(function), parameter, value))
+                kwargs[parameter] = value
+            return function(*args, **kwargs)
+
+        return by_default if parameter in signature.parameters else function
+
+    return takes_both
+
+
+def all_of(*wrappers: Wrapper) -> Wrapper:
+    """Several wrappers around a function, the first one innermost."""
+
+    def takes_all(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
+        for wrapper in wrappers:
+            function = wrapper(function, say)
+        return function
+
+    return takes_all
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return "%s.%s" % (function.__module__.partition(".")[0], getattr(function, "__qualname__", function.__name__))

@@ -1,0 +1,167 @@
+"""Libraries as scripts of 2019 use them: names, arguments by position, by old names and words; what is only told of."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from npu_shim.compat.names import missing
+from npu_shim.compat.python import (
+    image_functions,
+    parameters,
+    scipy_functions,
+    then,
+)
+
+PANDAS = """
+import numpy as np, pandas as pd
+frame = pd.DataFrame({"a": [1, 2], "b": ["x.y", "y"]})
+assert frame.drop("a", 1).columns.tolist() == ["b"] and frame["b"].dtype == object
+assert frame.ix[0, "a"] == 1 and frame.ix[:, 0].tolist() == [1, 2] and frame.T.ix[0].tolist() == [1, 2]
+assert frame["b"].str.replace(".", "-").tolist() == ["x-y", "y"] and frame["b"].str.split(".", 1).str.len().max() == 2
+assert pd.get_dummies(["x", "y"]).values.dtype == np.uint8 and pd.unique(["x", "x"]).tolist() == ["x"]
+assert [name for name, _ in frame.groupby(["a"])] == [1, 2] and pd.np is np
+assert pd.Series([1.0, np.nan]).fillna(method="ffill").tolist() == [1, 1]
+open("t.csv", "w").write("a b\\n1 x\\n1 2 3\\n")
+assert pd.read_csv("t.csv", delim_whitespace=True, error_bad_lines=False, warn_bad_lines=False).shape == (1, 2)
+for ask, told in (
+    (lambda: pd.Panel, "pandas.Panel is not in pandas %s: pandas 0.25.3 had it; use a dict of DataFrames"),
+    (lambda: frame.from_items, "pandas.DataFrame.from_items is not in pandas %s: pandas 0.25.3 had it; use"),
+):
+    try:
+        ask()
+    except AttributeError as error:
+        assert told % pd.__version__ in str(error), error
+    else:
+        assert False
+"""
+SKLEARN = """
+import numpy as np
+from sklearn.metrics import confusion_matrix, log_loss
+from sklearn.linear_model.base import LinearRegression
+from sklearn.utils.linear_assignment_ import linear_assignment
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.externals.six import StringIO
+assert confusion_matrix([0, 1], [0, 1], [1, 0]).tolist() == [[1, 0], [0, 1]]
+assert abs(log_loss([0, 1], [0.0, 0.0], 1e-2) + np.log(0.99 * 0.01) / 2) < 1e-6
+assert linear_assignment(np.array([[3, 1, 4], [1, 2, 9]])).tolist() == [[0, 1], [1, 0]]
+from sklearn.linear_model import Lasso
+assert abs(Lasso(0.1).fit([[0.0], [1]], [0, 1]).coef_[0] - 0.6) < 1e-6
+forest = RandomForestRegressor(2, "mse", n_jobs=1, max_features="auto")
+assert (forest.criterion, forest.max_features) == ("squared_error", 1.0)
+try:
+    from sklearn.datasets import fetch_mldata
+except ImportError as error:
+    assert "scikit-learn 0.20.4 had it; use sklearn.datasets.fetch_openml" in str(error), error
+else:
+    assert False
+"""
+IMAGES = """
+import numpy as np
+from PIL import Image, ImageDraw
+import skimage.draw, skimage.filters, skimage.measure, skimage.morphology
+assert len(ImageDraw.Draw(Image.new("L", (40, 20))).textsize("abc")) == 2
+assert Image.new("L", (9, 9)).crop(np.array([1, 1, 3, 3])).size == (2, 2)
+assert skimage.draw.circle(2, 2, 1)[0].tolist() == [2]
+assert skimage.morphology.dilation(np.eye(3), selem=np.ones((2, 2))).sum() == 7
+assert skimage.measure.label(np.eye(3, dtype=int), 4).max() == 3
+assert skimage.morphology.remove_small_objects(np.ones((2, 2), bool), 4).all()
+one, other = np.random.RandomState(0).rand(2, 8, 8)
+ratio = skimage.measure.compare_psnr
+assert ratio(one, other, 1) == ratio(im_true=one, im_test=other, data_range=1)
+image = np.random.RandomState(0).rand(4, 4, 3)
+assert np.allclose(skimage.filters.gaussian(image, 1)[..., 0], skimage.filters.gaussian(image[..., 0], 1))
+"""
+SCIPY = """
+import numpy as np, scipy, scipy.integrate, scipy.signal, scipy.sparse, scipy.stats
+assert scipy.sqrt(-1) == 1j and scipy.mean([1, 3]) == 2 and scipy.signal.hann(3).tolist() == [0, 1, 0]
+assert scipy.stats.mode([1, 2, 2])[0][0] == 2 and scipy.sparse.eye(2).A.tolist() == [[1, 0], [0, 1]]
+assert abs(scipy.integrate.simps([1, 2, 3, 5]) - 7.916666) < 1e-5  # SciPy 1.4
+"""
+
+
+@pytest.mark.parametrize(
+    ("library", "script"), [("pandas", PANDAS), ("sklearn", SKLEARN), ("skimage", IMAGES), ("scipy", SCIPY)]
+)
+def test_a_script_of_the_time_runs(library, script, tmp_path):
+    pytest.importorskip(library)
+    code = "from npu_shim.compat.python import aliases; aliases.install()\n" + script
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=str(tmp_path), env={**os.environ, "NPU_SHIM_LOG": "off"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_what_is_told_leaves_what_an_heir_has_of_another_class():
+    class Told:
+        pass
+
+    class Other:
+        name = "its own"
+
+    class Heir(Told, Other):
+        pass
+
+    module = type(sys)("library")
+    module.Told, module.__version__ = Told, "2"
+    row = {"title": "Library", "gone": {"1": {"library": {"Told.name": "", "Told.lost": "Told.kept", "gone": ""}}}}
+    then._tell(module, "library", row)
+    assert Heir().name == "its own"
+    assert not hasattr(Told, "lost")
+    with pytest.raises(AttributeError, match=r"Told\.lost is not in Library .*: Library 1 had it; use Told\.kept"):
+        _ = Told().lost
+    with pytest.raises(AttributeError, match=r"library\.gone is not in Library"):
+        _ = module.gone
+    with pytest.raises(AttributeError, match="has no attribute 'misspelt'"):
+        _ = module.misspelt
+
+
+def test_arguments_have_their_old_names_words_and_defaults():
+    said = []
+
+    def f(image, channel_axis=None, mode="new", rng=0):
+        return image, channel_axis, mode, rng
+
+    by_name = parameters.takes_names({"multichannel": "channel_axis", "seed": "rng"})(f, said.append)
+    assert by_name(1, multichannel=True, seed=3) == (1, -1, "new", 3)
+    assert by_name(1, multichannel=False) == (1, None, "new", 0)
+    by_word = parameters.takes_words("mode", {"old": "new"})(f, said.append)
+    assert by_word(1, None, "old")[2] == by_word(1, mode="old")[2] == "new"
+    assert by_word(1, mode=[2])[2] == [2]
+    by_default = parameters.has_default("mode", "then", lambda image: image == 1)(f, said.append)
+    assert [by_default(1)[2], by_default(2)[2], by_default(1, mode="mine")[2]] == ["then", "new", "mine"]
+    less = parameters.leaves_out({"normalize": {False}})(f, said.append)
+    assert less(1, normalize=False) == (1, None, "new", 0)
+    with pytest.raises(TypeError, match="normalize"):
+        less(1, normalize=True)
+    with pytest.raises(TypeError, match="seed"):
+        by_name(1, seed=3, rng=2)
+    assert len(said) == 6
+    assert all("here" in line for line in said)
+
+
+@pytest.mark.parametrize(("angle", "meant"), [(90, ((2, 3), -90)), (18.5, ((3, 2), -71.5)), (-30, ((2, 3), -30))])
+def test_rectangles_have_the_angles_of_opencv_4_2(angle, meant):
+    rectangle = image_functions.takes_old_angles(lambda points: ((1, 1), (2, 3), angle), lambda text: None)
+    assert rectangle(None)[1:] == meant
+    assert image_functions.takes_old_angles(rectangle, None) is rectangle
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_kernels_are_turned_by_a_list_of_slices():
+    def convert(kernel):
+        turned = slice(None, None, -1)
+        return np.copy(kernel[[turned, turned, slice(None), slice(None)]])
+
+    kernel = np.arange(24).reshape(2, 3, 2, 2)
+    turned = scipy_functions.copies_kernels(convert, None)(kernel)
+    assert (turned == kernel[::-1, ::-1]).all()
+
+
+def test_the_table_names_what_libraries_had():
+    assert {"pandas", "scipy", "sklearn", "skimage", "PIL", "h5py", "gym"} <= set(then.table())
+    assert then.lost_modules()["skimage.novice"] == "!scikit-image 0.15.0 had it"
+    assert missing.load("builtins.dict") is dict
