@@ -119,9 +119,7 @@ class Facade(types.ModuleType):
 
     def __init__(self, real: Any, v1: Any) -> None:
         super().__init__("tensorflow", real.__doc__)
-        self.__dict__.update(
-            {name: getattr(real, name) for name in ("__file__", "__path__", "__spec__", "__loader__")}
-        )
+        self.__dict__.update({name: getattr(real, name) for name in ("__file__", "__path__", "__spec__", "__loader__")})
         self.__package__ = "tensorflow"
         self.__dict__["_real"] = real
         self.__dict__["_v1"] = v1
