@@ -8,8 +8,10 @@ import re
 
 import forked
 import pytest
+import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.launcher import layout
+from npu_shim.distributed.liveness import watch
 from npu_shim.options import engine
 
 NIGHTLY = bool(os.environ.get("NPU_SHIM_NIGHTLY"))
@@ -273,6 +275,19 @@ def test_another_graph_on_the_first_rank_is_named(job, fault):
     ((kind, text),) = faults(ended, None)
     assert kind == "InvalidArgumentError"
     assert re.search(r" at rank [12] \(.*:\d+\), .* at rank 0 \(.*:\d+\), in '.*Collective", text), text
+
+
+@pytest.mark.parametrize(("theirs", "count"), [(tf.__version__, 0), (None, 0), ("0.12.1", 1)])
+def test_a_rank_with_another_tensorflow_is_named(monkeypatch, theirs, count):
+    """Servers of TensorFlow 1 and 2 do not understand each other: a collective of both would fail, or wait."""
+    ended = []
+    monkeypatch.setattr(watch, "told", lambda rank, name: theirs)
+    monkeypatch.setattr(watch, "name_of", "rank {}".format)
+    monkeypatch.setattr(watch, "_own", [1])
+    monkeypatch.setattr(watch._Waiting, "_end_job", lambda self, *words: ended.append(words))
+    watch._Waiting({}, {}, {}, 1.0)._compare_releases(0)
+    text = "rank 0 has TensorFlow 0.12.1, and rank 1 has %s: ranks of one job need the same TensorFlow" % tf.__version__
+    assert ended == [("INVALID_ARGUMENT", 0, text)] * count
 
 
 @pytest.mark.nightly

@@ -40,6 +40,7 @@ ERRORS = {
 OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.InternalError,
              tf.errors.DeadlineExceededError, tf.errors.UnknownError)  # fmt: skip
 GONE = "gone"
+RELEASE = "tensorflow"  # what each rank tells of its TensorFlow
 
 _progress = Progress()
 _own: list[int] = []  # this process's rank, once it answers
@@ -77,6 +78,7 @@ def _arrived():
 def begin() -> None:
     """Makes this process answer the other ranks."""
     _own[:] = [ranks.world_rank()]
+    tell(RELEASE, tf.__version__)
     channel.answer_by(_answer)
     threads.prepare()
 
@@ -287,7 +289,17 @@ class _Waiting:
         for group, (number, new) in self._begun.items():
             first = self._members[group][0]
             if new and first != self._own:
-                self._compare_with(first, group, self._asked_for_run(first, group, number))
+                theirs = self._asked_for_run(first, group, number)
+                self._compare_releases(first)
+                self._compare_with(first, group, theirs)
+
+    def _compare_releases(self, rank):
+        """Ends the job where a rank has TensorFlow 1 and this one 2, whose servers do not understand each other."""
+        theirs, own = told(rank, RELEASE), tf.__version__
+        if theirs and theirs.partition(".")[0] != own.partition(".")[0]:
+            words = (name_of(rank), theirs, name_of(self._own), own)
+            text = "%s has TensorFlow %s, and %s has %s: ranks of one job need the same TensorFlow" % words
+            self._end_job("INVALID_ARGUMENT", rank, text)
 
     def _asked_for_run(self, rank, group, number):
         """Waits until a rank has come to a run; returns what it has there."""
