@@ -51,20 +51,25 @@ def _steps_left(pieces, pattern, rows):
             yield name, Step.read(path)
 
 
-def steps(pieces, _, rows):
+def steps(pieces, _, rows, pattern="step-*.npz"):
     """Losses and updates beside the CPU's."""
-    for name, step in _steps_left(pieces, "step-*.npz", rows):
+    for name, step in _steps_left(pieces, pattern, rows):
         try:
             losses, updates = OnDevice(step).result()
         except RuntimeError as reason:
             rows.add(name, False, why=str(reason).partition("\n")[0])
             continue
         form, expected = name.rpartition("-")[2], step.expected
-        away = float(np.max(np.abs(losses - expected["losses"]) / np.abs(expected["losses"])))
+        away = float(np.max(np.abs(losses - expected["losses"]) / np.abs(expected["losses"]), initial=0.0))
         far = {key: _apart(value, expected["update/" + key]) for key, value in updates.items()}
         worst = max(far, key=far.get, default="")
         ok = away <= LOSSES[form] and (form != "float32" or far.get(worst, 0.0) <= UPDATES)
         rows.add(name, bool(ok), losses_apart=away, update_apart=far.get(worst, 0.0), of=worst)
+
+
+def networks(pieces, _, rows):
+    """The same of steps of networks, which were recorded."""
+    steps(pieces, _, rows, "net-*.npz")
 
 
 def _apart(value, expected):
@@ -274,6 +279,6 @@ def two(_, __, rows):
 
 
 FUNCTIONS = {
-    "steps": steps, "attention": attention, "random": random, "accuracy": accuracy, "session": session,
-    "memory": memory, "profile": profile, "two": two,
+    "steps": steps, "networks": networks, "attention": attention, "random": random, "accuracy": accuracy,
+    "session": session, "memory": memory, "profile": profile, "two": two,
 }  # fmt: skip

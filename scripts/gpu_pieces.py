@@ -2,6 +2,7 @@
 
 step-NAME.npz       a packed step, its feeds and variables, and what this CPU computes for them
 random.npz          likewise, of seeded random ops, with what a session draws
+net-NAME-FORM.npz   likewise, a step that gpu_recording has recorded
 wheel-NAME.whl.K    a part of a wheel
 script-NAME.py      a script, and what lies beside it as data-NAME
 """
@@ -41,6 +42,7 @@ LARGE = {
     "lstm": {"batch": 64, "time": 64, "hidden": 1024},
 }  # fmt: skip
 SIZES = {"small": (SMALL, SMALL), "full": (CHECK, LARGE)}
+RECORDED = {"precision_mode": b"must_keep_origin_dtype", "npu_shim_profile": b"gpu", "npu_shim_engine": b"pjrt"}
 SEEDED = 20  # values of each random op
 
 
@@ -56,7 +58,7 @@ class _Lowering:
         return dict(lowering.lowered(content, platform=self.platform, **self.asked).answer(), trouble="")
 
 
-def write(folder, size, graphs=None, wheels=None, scripts=None):
+def write(folder, size, graphs=None, wheels=None, scripts=None, recorded=None):
     """Writes all pieces; arguments as of scripts/gpu_check."""
     os.makedirs(folder)
     tf.disable_v2_behavior()
@@ -73,11 +75,43 @@ def write(folder, size, graphs=None, wheels=None, scripts=None):
             name = os.path.basename(path).partition(".")[0]
             write_step(folder, "step-%s-%s" % (name, form), *_graph(graphs, name, form))
     write_step(folder, "random", *_random(), compare=False, session=True)
+    for path in sorted(glob.glob(os.path.join(recorded, "net-*.npz"))) if recorded else ():
+        step = Step.read(path)
+        step.expect(*OnDevice(step).result())
+        step.write(os.path.join(folder, os.path.basename(path)))
     for path in sorted(glob.glob(os.path.join(wheels, "*.whl"))) if wheels else ():
         _split(path, os.path.join(folder, "wheel-" + os.path.basename(path)))
     for path in sorted(glob.glob(os.path.join(scripts, "*"))) if scripts else ():
         kind = "script" if path.endswith(".py") else "data"
         shutil.copy(path, os.path.join(folder, "%s-%s" % (kind, os.path.basename(path))))
+
+
+def record(folder):
+    """Records a step of a small network with an iterator, as the suites record theirs."""
+    import gpu_recording
+
+    import npu_shim
+
+    tf.disable_v2_behavior()
+    npu_shim.patch()
+    gpu_recording.begin(folder, "images")
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        data = tf.data.Dataset.from_tensor_slices(np.random.RandomState(0).rand(8, 12, 12, 3).astype("f")).batch(4)
+        x = tf.nn.relu(tf.nn.conv2d(tf.data.make_one_shot_iterator(data).get_next(), _weight([3, 3, 3, 8]), 1, "SAME"))
+        loss = tf.reduce_mean(tf.square(tf.matmul(tf.nn.dropout(tf.reduce_mean(x, [1, 2]), rate=0.3), _weight([8, 4]))))
+        config = tf.ConfigProto()
+        entry = config.graph_options.rewrite_options.custom_optimizers.add(name="NpuOptimizer")
+        for key, value in RECORDED.items():
+            entry.parameter_map[key].s = value
+        with tf.Session(config=config) as session:
+            train = tf.train.AdamOptimizer().minimize(loss)
+            session.run(tf.global_variables_initializer())
+            session.run([train, loss])
+
+
+def _weight(shape):
+    return tf.get_variable("w%d" % len(shape), shape, use_resource=True)
 
 
 def _model(model, sizes, form):
@@ -161,8 +195,7 @@ def write_step(folder, name, graph, fetches, feeds, rules, form, compare=True, s
     given = known, {name: value for name, value in stored.items() if name in known}, feeds
     step = _lowered(prepared, given, products, "gpu")
     if compare:
-        losses, updates = OnDevice(_lowered(prepared, given, products, "cpu")).result()
-        step.expected = {"losses": losses, **{"update/" + key: value for key, value in updates.items()}}
+        step.expect(*OnDevice(_lowered(prepared, given, products, "cpu")).result())
     if session:
         step.expected = _drawn_in_session(graph, fetches)
     path = os.path.join(folder, name + ".npz")

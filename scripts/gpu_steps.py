@@ -8,7 +8,6 @@ import numpy as np
 
 from npu_shim.pjrt import arrays, jax_compat, manifest, placement
 from npu_shim.pjrt.program import Program
-from npu_shim.step import lowering
 
 STEPS = 5
 SAMPLES = 256  # values of each variable that are compared
@@ -31,6 +30,10 @@ class Step:
     def __init__(self, content, asked, described, rules, stored, feeds, expected=None):
         self.content, self.asked, self.manifest, self.rules = content, asked, described, rules
         self.stored, self.feeds, self.expected = stored, feeds, expected or {}
+
+    def expect(self, losses, updates):
+        """Takes what `OnDevice.result` has returned for what is expected of other devices."""
+        self.expected = {"losses": losses, **{"update/" + key: value for key, value in updates.items()}}
 
     def write(self, path):
         """Writes it to a file."""
@@ -62,8 +65,9 @@ class Step:
 
     @property
     def fetches(self):
-        """Names of the fetches."""
-        return [tensor.name for tensor in self.manifest.results if tensor.kind == "fetch"]
+        """Names of the fetches; that of a loss, a number, is the first."""
+        fetches = [tensor for tensor in self.manifest.results if tensor.kind == "fetch"]
+        return [t.name for t in sorted(fetches, key=lambda t: tuple(t.shape) != () or "float" not in t.dtype)]
 
 
 class OnDevice:
@@ -81,6 +85,8 @@ class OnDevice:
     """
 
     def __init__(self, step):
+        from npu_shim.step import lowering  # imports JAX, which a process that only records need not have
+
         self.step, self._jax = step, jax_compat.require()
         device = self._jax.devices()[0]
         done = lowering.lowered(step.content, platform=device.platform, **step.asked)
@@ -97,7 +103,8 @@ class OnDevice:
         """(losses of STEPS steps, samples of the updates of the first)."""
         losses, before, updates = [], self.step.values(), {}
         for number in range(STEPS):
-            losses.append(float(self.run()[self.step.fetches[0]]))
+            fetched = self.run()
+            losses += [float(fetched[name]) for name in self.step.fetches[:1] if fetched[name].size == 1]
             if not number:
                 after, written = self.program.state(), self.step.manifest.donated
                 updates = samples(before, {name: value for name, value in after.items() if name in written})

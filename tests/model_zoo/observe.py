@@ -5,6 +5,7 @@
 The lines go behind those that the rewriter writes for graphs: {"step": 3, "fetched": 1, "seconds": 0.02, "scalars":
 {"loss:0": 2.3}}; `fetched` numbers the sets of things that are fetched together. After ZOO_STEPS steps the process
 ends, or a minute after the first one. ZOO_FLOAT32 makes every mode one that keeps float32, to compare with.
+ZOO_RECORD names a folder to which the engine's first step is written, for scripts/gpu_check.
 ZOO_SEED seeds Python, NumPy and every graph of a script that does not do so, so that losses of several runs can be
 compared. A step of a session that has an engine also says what the engine made of it: {"taken": true, "host_ops": 3,
 "programs": 1}, with "shared": true where it runs another one's program, or {"taken": false, "why": "..."}; it is
@@ -214,6 +215,14 @@ def sow(number):
     graph.seed = property(seed.fget, lambda self, value: seed.fset(self, number if value is None else value))
 
 
+def record(folder):
+    """Has the first step on the engine written to a file of the folder, see scripts/gpu_recording.py."""
+    sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+    import gpu_recording
+
+    gpu_recording.begin(folder, os.path.basename(os.path.dirname(TRACE)))
+
+
 def engine_of(words):
     """What runs the steps, as the command line or the environment has it."""
     asked = [after for word, after in zip(words, words[1:]) if word == "--engine"]
@@ -230,4 +239,6 @@ if __name__ == "__main__":
         watch(base)
     if os.environ.get("ZOO_FLOAT32"):
         keep_float32()
+    if os.environ.get("ZOO_RECORD"):
+        record(os.environ["ZOO_RECORD"])
     sys.exit(cli.main(["run", *sys.argv[1:]]))

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PARTS = ("steps", "attention", "random", "accuracy", "session", "memory", "profile", "two")
+PARTS = ("steps", "networks", "attention", "random", "accuracy", "session", "memory", "profile", "two")
 
 
 @pytest.fixture(scope="module")
@@ -28,5 +28,6 @@ def test_all_parts_have_results_and_none_is_wrong(dry_run):
     report = out[out.index("# What a card showed") :]
     for part in PARTS:
         assert "\n## %s: " % part in report
-    assert report.count(": ok") > 15
+    assert report.count(": ok") > 16
+    assert "net-images-float32: ok" in report
     assert report.rstrip().endswith("0 wrong")
