@@ -10,6 +10,7 @@ import pytest
 from npu_shim.compat.names import missing
 from npu_shim.compat.python import (
     image_functions,
+    libraries_then,
     parameters,
     scipy_functions,
     then,
@@ -23,6 +24,8 @@ assert frame.ix[0, "a"] == 1 and frame.ix[:, 0].tolist() == [1, 2] and frame.T.i
 assert frame["b"].str.replace(".", "-").tolist() == ["x-y", "y"] and frame["b"].str.split(".", 1).str.len().max() == 2
 assert pd.get_dummies(["x", "y"]).values.dtype == np.uint8 and pd.unique(["x", "x"]).tolist() == ["x"]
 assert [name for name, _ in frame.groupby(["a"])] == [1, 2] and pd.np is np
+import pickle
+assert all(pickle.loads(pickle.dumps(function)) is function for function in (pd.read_csv, pd.concat, pd.get_dummies))
 assert pd.Series([1.0, np.nan]).fillna(method="ffill").tolist() == [1, 1]
 open("t.csv", "w").write("a b\\n1 x\\n1 2 3\\n")
 assert pd.read_csv("t.csv", delim_whitespace=True, error_bad_lines=False, warn_bad_lines=False).shape == (1, 2)
@@ -49,6 +52,8 @@ assert abs(log_loss([0, 1], [0.0, 0.0], 1e-2) + np.log(0.99 * 0.01) / 2) < 1e-6
 assert linear_assignment(np.array([[3, 1, 4], [1, 2, 9]])).tolist() == [[0, 1], [1, 0]]
 from sklearn.linear_model import Lasso
 assert abs(Lasso(0.1).fit([[0.0], [1]], [0, 1]).coef_[0] - 0.6) < 1e-6
+import pickle
+assert pickle.loads(pickle.dumps(log_loss)) is log_loss and pickle.loads(pickle.dumps(confusion_matrix))
 forest = RandomForestRegressor(2, "mse", n_jobs=1, max_features="auto")
 assert (forest.criterion, forest.max_features) == ("squared_error", 1.0)
 try:
@@ -148,6 +153,13 @@ def test_rectangles_have_the_angles_of_opencv_4_2(angle, meant):
     rectangle = image_functions.takes_old_angles(lambda points: ((1, 1), (2, 3), angle), lambda text: None)
     assert rectangle(None)[1:] == meant
     assert image_functions.takes_old_angles(rectangle, None) is rectangle
+
+
+def test_opencv_is_also_its_own_module(monkeypatch):
+    module = type(sys)("cv2")
+    monkeypatch.setitem(sys.modules, "cv2.cv2", None)
+    libraries_then.LOADED["cv2"](module, None)
+    assert sys.modules["cv2.cv2"] is module.cv2 is module
 
 
 @pytest.mark.filterwarnings("ignore")

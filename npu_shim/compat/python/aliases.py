@@ -17,7 +17,7 @@ from typing import Any, Callable, Mapping
 
 from npu_shim.compat import callers
 from npu_shim.compat.names import missing
-from npu_shim.compat.python import arrays, hdf5, libraries, libraries_then, old_protos, then
+from npu_shim.compat.python import arrays, hdf5, libraries, libraries_then, old_protos, parameters, then
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 LOG = logging.getLogger("npu_shim")
@@ -227,7 +227,9 @@ def _patch_module(module: Any) -> None:
         holder, _, last = path.rpartition(".")
         owner = getattr(module, holder, None) if holder else module
         if hasattr(owner, last):
-            setattr(owner, last, takes_both(getattr(owner, last), _log))
+            function = getattr(owner, last)
+            wrapped = takes_both(function, _log)
+            setattr(owner, last, wrapped if wrapped is function else parameters.placed(wrapped, name, path))
     then.wrap(module, _log)
     if name in NAMES:
         missing.answer(module, {last: target for last, (target, _) in NAMES[name].items()}, _report_use)

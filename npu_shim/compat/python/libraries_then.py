@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Callable
 
 from npu_shim.compat import callers
@@ -261,5 +262,10 @@ def _gym(module: Any, say: Callable[[str], None]) -> None:
         )
 
 
+def _cv2(module: Any, say: Callable[[str], None]) -> None:
+    # `from cv2 import cv2`, as editors of the time wrote it, loads OpenCV's own file a second time since 4.5.4
+    sys.modules["cv2.cv2"] = module.cv2 = module
+
+
 # module -> function of it, once it is loaded, and of what is told
-LOADED: dict[str, Callable[[Any, Callable[[str], None]], None]] = {"pandas": _pandas, "gym": _gym}
+LOADED: dict[str, Callable[[Any, Callable[[str], None]], None]] = {"pandas": _pandas, "gym": _gym, "cv2": _cv2}

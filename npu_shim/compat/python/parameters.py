@@ -102,6 +102,13 @@ def has_default(parameter: str, value: Any, is_meant: Callable[..., bool] | None
     return takes_both
 
 
+def placed(wrapped: Any, module: str, path: str) -> Any:
+    """The same function, which pickle finds where it stands: by the path in the module."""
+    if inspect.isfunction(wrapped):
+        wrapped.__module__, wrapped.__qualname__ = module, path
+    return wrapped
+
+
 def all_of(*wrappers: Wrapper) -> Wrapper:
     """Several wrappers around a function, the first one innermost."""
 

@@ -76,6 +76,8 @@ def _wrap(module: Any, path: str, wrapper: parameters.Wrapper, say: parameters.S
         return
     with contextlib.suppress(TypeError, ValueError):  # classes in C take no attributes, and some have no signature
         wrapped = wrapper(function, say)
+        if wrapped is not function:
+            parameters.placed(wrapped, module.__name__, path)
         setattr(owner, last, wrapped if kind is None else kind(wrapped))
 
 
