@@ -1,9 +1,9 @@
 """Records training steps of scripts on the engine, as scripts/gpu_check carries them to a machine with a card.
 
-    ZOO_RECORD=FOLDER scripts/model_zoo NETWORK... --zoo DIR --ways engine     a file for each network
+    ZOO_RECORD=FOLDER ZOO_FLOAT32=1 NPU_SHIM_ENGINE=pjrt scripts/model_zoo NETWORK... --zoo DIR
     scripts/gpu_check prepare PIECES --recorded FOLDER
 
-The first step of a script's first program is written, with the variables and feeds that it finds.
+The first step of a script is written, in float32, with the variables and feeds that it finds: a file for each network.
 """
 
 import os
