@@ -18,12 +18,18 @@ IMAGES = DRAW.randn(4, 6, 6, 3).astype("f") * np.float32([1, 1e-7, 1e4])
 WEIGHTS, LABELS = DRAW.rand(4).astype("f"), np.int32([0, 2, 1, 2])
 
 
-def trained(mode):
-    """(losses, variables at last) of four steps, one of them with another batch."""
+def trained(mode, reads=False):
+    """(losses, variables at last) of four steps, one of them with another batch; an iterator `reads` them, or not."""
     with tf.Graph().as_default():
         image = tf.placeholder(tf.float32, [None, 6, 6, 3], "image")
         weights, labels = tf.placeholder(tf.float32, [None], "weights"), tf.placeholder(tf.int32, [None], "labels")
         seen = tf.placeholder(tf.float32, [None, 6, 6, 3], "seen")  # a convolution's, and a sum's in float32
+        batches = [slice(4), slice(4), slice(3), slice(4)]
+        rows = [(IMAGES[b], WEIGHTS[b], LABELS[b], IMAGES[b] / 2) for b in batches]
+        if reads:
+            data = [tf.data.Dataset.from_tensors(row) for row in rows]
+            data = data[0].concatenate(data[1]).concatenate(data[2]).concatenate(data[3])
+            image, weights, labels, seen = tf.data.make_one_shot_iterator(data).get_next()
         start = tf.initializers.truncated_normal(stddev=1e-3, seed=3)
         y = tf.layers.conv2d(image, 4, 3, kernel_initializer=start) + tf.layers.conv2d(
             seen, 4, 3, kernel_initializer=start
@@ -34,8 +40,7 @@ def trained(mode):
         options = sessions.config(precision_mode=mode, npu_shim_profile="gpu", npu_shim_engine="pjrt")
         with tf.Session(config=options) as session:
             session.run(tf.global_variables_initializer())
-            batches = [slice(4), slice(4), slice(3), slice(4)]
-            given = [{image: IMAGES[b], weights: WEIGHTS[b], labels: LABELS[b], seen: IMAGES[b] / 2} for b in batches]
+            given = [{} if reads else dict(zip((image, weights, labels, seen), row)) for row in rows]
             losses = [session.run([loss, train], fed)[0] for fed in given]
             return losses, session.run(tf.trainable_variables())
 
@@ -60,6 +65,23 @@ def test_what_a_convolution_reads_is_fed_in_its_dtype_and_nothing_changes(monkey
     assert narrow[0] == wide[0]
     for one, other in zip(narrow[1], wide[1]):
         np.testing.assert_array_equal(one, other)
+
+
+def test_what_an_iterator_reads_is_staged_in_the_dtype_in_which_the_step_uses_it(monkeypatch):
+    wide, there = trained("allow_mix_precision", True), []
+    place = programs.InProcess.place
+
+    def noted(self, number, where, feeds):
+        there.append({name: value.dtype.name for name, value in feeds.items()})
+        return place(self, number, where, feeds)
+
+    monkeypatch.setattr(programs.InProcess, "place", noted)
+    monkeypatch.setattr(platforms, "has_own_memory", lambda platform: True)
+    narrow = trained("allow_mix_precision", True)
+    assert there
+    for dtypes in there:
+        assert sorted(dtypes.values()) == ["float16", "float32", "float32", "int32"]
+    assert narrow[0] == wide[0]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
