@@ -21,6 +21,7 @@ from tree import HELPERS
 TOLERANCE = "TF115_TOLERANCE"  # in the environment: `--option TF115_TOLERANCE=0.005`, for low precision
 MANAGERS = "TF115_MANAGERS"  # likewise, npu_bridge: its loss-scale managers and optimizer stand in for contrib's
 GPU = "TF115_GPU"  # likewise, pretended: Grappler's tests of mixed precision run on CPUs, where our rewriter lowers too
+AHEAD = "TF115_AHEAD"  # likewise, 1: each run that reads an iterator has the engine read the next batch, as a step has
 # packages of helpers; those of 1.15.5's wheel count only where TensorFlow is another
 PACKAGES = ("tensorflow.contrib.graph_editor.tests",)
 NO_MORE = tuple("tensorflow.contrib.testing" + inner for inner in ("", ".python", ".python.framework"))
@@ -65,12 +66,9 @@ def install(folder, original):
     mixed_precision.auto_mixed_precision_scope = _auto_mixed_precision_scope
     if "reset_test" not in test_util.run_in_graph_and_eager_modes.__code__.co_varnames:
         test_util.run_in_graph_and_eager_modes = _always_reset(test_util.run_in_graph_and_eager_modes)
-    if os.environ.get(TOLERANCE):
-        _tolerate(test_util.TensorFlowTestCase, float(os.environ[TOLERANCE]))
-    if os.environ.get(MANAGERS):
-        _stand_in(os.environ[MANAGERS])
-    if os.environ.get(GPU):
-        _pretend_a_gpu()
+    for name, change in ((TOLERANCE, _tolerate), (MANAGERS, _stand_in), (GPU, _pretend_a_gpu), (AHEAD, _read_ahead)):
+        if os.environ.get(name):
+            change(os.environ[name])
     keras = next((name for name in KERAS if _is_there(name)), None)
     if keras is not None and not original:
         for name in (keras, "tensorflow.python.keras.testing_utils"):  # by the paths of today and of 1.15
@@ -99,11 +97,25 @@ def _execution_callbacks():
     return module
 
 
-def _pretend_a_gpu():
+def _pretend_a_gpu(_):
     """Has tests that ask for a GPU run."""
     from tensorflow.python.platform import test  # noqa: TID251
 
     test.is_gpu_available = lambda *args, **kwargs: True
+
+
+def _read_ahead(_):
+    """Has each run of a session that reads an iterator begin to read what the next one would, as training steps do."""
+    from npu_shim.engine.sessions import Engine
+
+    plain = Engine._in_session
+
+    def reading(self, access, once, nodes, fetches, feed_dict, *others):
+        done = plain(self, access, once, nodes, fetches, feed_dict, *others)
+        self._ahead.ask(nodes, [getattr(tensor, "name", tensor) for tensor in feed_dict or ()])
+        return done
+
+    Engine._in_session = reading
 
 
 @contextlib.contextmanager
@@ -124,8 +136,11 @@ def _stand_in(package):
             setattr(importlib.import_module(contrib + module), name, getattr(theirs, other))
 
 
-def _tolerate(case, least):
+def _tolerate(word):
     """Makes comparisons of arrays tolerate at least so much, relative and absolute: the numbers are float32's."""
+    from tensorflow.python.framework import test_util  # noqa: TID251
+
+    case, least = test_util.TensorFlowTestCase, float(word)
     compare = case._assertArrayLikeAllClose
 
     def tolerant(self, a, b, rtol=1e-6, atol=1e-6, msg=None):
