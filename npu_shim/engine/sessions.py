@@ -303,11 +303,11 @@ class Engine:
             raise ended
 
     def _parts(self, run, group):
-        """A group, or its steps one by one where its program turns out to need more constants."""
+        """A group, or its steps one by one: its program turns out to need more constants, or runs them so."""
         before = run.known.step
-        if len(group) > 1:
-            self.loaded(run, group)
-        return [group] if run.known.step is before else [[given] for given in group]
+        number = self.loaded(run, group) if len(group) > 1 else None
+        is_whole = run.known.step is before and number not in self.programs.alone
+        return [group] if is_whole else [[given] for given in group]
 
     def host_run(self, run, part, values):
         """Runs a part of a step in the session, given the values so far; returns dict of tensor name to value."""
@@ -382,9 +382,11 @@ class Engine:
             for first in range(0, len(steps), most):
                 fetched = self.device.run(number, *steps[first : first + most], **staging)
                 ran = True
-                programs.require_bounds(fetched)
                 if programs.stopped(fetched, self.programs.own is not None):
+                    run.known.stopped()
                     return None
+                programs.require_bounds(fetched)
+            run.known.stops = 0
             ledger.note(ledger.TAKEN)
             results = programs.results_of(fetched) if is_last else {}
             if self.programs.own is not None:

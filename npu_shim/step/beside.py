@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Sequence
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from npu_shim.step import rows
 from npu_shim.step.containers import rooms
 from npu_shim.step.masks import repeated
-from npu_shim.step.rules.table import Rule
-from npu_shim.step.values import Rows, is_tensor, whole
+from npu_shim.step.refusals import Unsupported
+from npu_shim.step.rules.table import Attrs, Rule
+from npu_shim.step.values import Rows, ints, is_known, is_tensor, whole
 
 
 def settled(scope: Any, node: Any, row: Rule, values: Sequence[Any]) -> Sequence[Any]:
@@ -18,8 +20,10 @@ def settled(scope: Any, node: Any, row: Rule, values: Sequence[Any]) -> Sequence
 
     Elementwise ops, sums of segments, and ConcatV2 behind the first dimension take equally many rows, as does MatMul
     that adds over them. That data says so is noted as what must hold; of ops that broadcast, a single row goes with
-    each of the tensor.
+    each of the tensor. A shape that is known says how many rows there are too.
     """
+    if node.op == "Reshape":
+        return _shaped(scope, node, *values)
     axes = _counted_axes(node, row, values)
     parts = values[: len(axes)]
     numbers = {part.shape[axis] for part, axis in zip(parts, axes) if is_tensor(part)}
@@ -40,6 +44,15 @@ def settled(scope: Any, node: Any, row: Rule, values: Sequence[Any]) -> Sequence
     return [*result, *values[len(parts) :]]
 
 
+def _shaped(scope: Any, node: Any, x: Any, shape: Any) -> Sequence[Any]:
+    dims = ints(shape) if isinstance(x, Rows) and is_known(shape) and np.size(shape) else (-1,)
+    size, width = math.prod(dims), math.prod(x.array.shape[1:]) if isinstance(x, Rows) else 0
+    if min(dims) < 0 or not width or size % width or size // width > x.array.shape[0]:
+        return x, shape
+    rooms.require_where(scope, node, x.count == np.int32(size // width))
+    return x.array[: size // width], shape
+
+
 def _counted_axes(node: Any, row: Rule, values: Sequence[Any]) -> Sequence[int]:
     """Of each of the first inputs, the dimension that must have one size in all of them; () of other ops."""
     ranks = [_rank(value) for value in values]
@@ -57,3 +70,23 @@ def _rank(value: Any) -> int:
     if isinstance(value, Rows):
         return int(value.array.ndim)
     return int(value.ndim) if is_tensor(value) else 0
+
+
+def row_by_row(row: Rule, attrs: Attrs, values: Sequence[Any]) -> Any:
+    """What a rule gives for values some of which are Rows; Unsupported if it does not take them."""
+    if row.rows is None:
+        raise Unsupported("its rule takes no tensor whose rows depend on data")
+    if row.rows != "each":
+        return row.rows(attrs, *values)
+    _require_row_by_row(values)
+    values, count = rows.alike(values)
+    result = row.apply(attrs, *[value.array if isinstance(value, Rows) else value for value in values])
+    return tuple(Rows(part, count) for part in result) if type(result) is tuple else Rows(result, count)
+
+
+def _require_row_by_row(values: Sequence[Any]) -> None:
+    """Raises Unsupported where the first dimension of the result is not that of the rows."""
+    rank, *others = {value.array.ndim for value in values if isinstance(value, Rows)}
+    plain = [np.shape(value) for value in values if not isinstance(value, Rows)]
+    if others or any(len(dims) > rank or (len(dims) == rank and dims[0] != 1) for dims in plain):
+        raise Unsupported("it joins rows whose number depends on data with others")

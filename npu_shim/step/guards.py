@@ -15,11 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from npu_shim.step import eithers
 from npu_shim.step.branches import TRIGGER
 from npu_shim.step.control_flow import joining
 from npu_shim.step.frames import MERGES, SWITCHES, value_source
 from npu_shim.step.graph import Node, Source
-from npu_shim.step.values import DEAD, HANDLES, is_known, traced
+from npu_shim.step.values import DEAD, HANDLES, Either, Rows, is_known, traced
 
 Guard = tuple[tuple[Source, bool], ...]  # (predicate, side that is taken), each predicate once
 
@@ -79,16 +80,17 @@ def _guard(scope: Any, node: Node) -> Guard:
 def _switched(scope: Any, node: Node, guard: Guard) -> Any:
     given = scope.raw(node.inputs[0])
     predicate = scope.value(scope.raw(node.inputs[1]))
+    no, yes = (eithers.of_side(given, predicate, side) for side in (False, True))
     key = key_of(scope, value_source(node.inputs[1], scope.nodes))
     if is_known(predicate) or key in scope.decided:
-        return (DEAD, given) if scope.decided.get(key, predicate) else (given, DEAD)
+        return (DEAD, yes) if scope.decided.get(key, predicate) else (no, DEAD)
     sides = dict(guard)
     if key in sides:  # one predicate in another's branch of the same
-        return (given, DEAD) if not sides[key] else (DEAD, given)
+        return (no, DEAD) if not sides[key] else (DEAD, yes)
     scope.predicates[key] = predicate
     for side in (False, True):
         scope.guards[node.name, int(side)] = tuple(sorted([*guard, (key, side)]))
-    return given, given
+    return no, yes
 
 
 def merged(scope: Any, node: Node) -> Any:
@@ -116,13 +118,15 @@ def _selected(scope: Any, node: Node, alive: list[int], inherited: list[Guard]) 
     key = differing[0]
     common = tuple(sorted((k, side) for k, side in first.items() if k != key and second.get(k) == side))
     scope.guards[node.name] = common
-    takes_first = scope.predicates[key] if first[key] else jnp.logical_not(scope.predicates[key])
-    index = jnp.where(takes_first, np.int32(alive[0]), np.int32(alive[1]))
-    return either(scope, node, takes_first, one, other), index
+    if not first[key]:
+        one, other, alive = other, one, alive[::-1]
+    index = jnp.where(scope.predicates[key], np.int32(alive[0]), np.int32(alive[1]))
+    return _either(scope, node, key, one, other), index
 
 
-def either(scope: Any, node: Node, predicate: Any, one: Any, other: Any) -> Any:
+def _either(scope: Any, node: Node, key: Source, one: Any, other: Any) -> Any:
     """One of two values by a traced predicate; of handles, the one that both are."""
+    predicate = scope.predicates[key]
     if one is other or (isinstance(one, HANDLES) and one == other):
         return one
     one, other = traced(scope.value(one)), traced(scope.value(other))
@@ -130,9 +134,18 @@ def either(scope: Any, node: Node, predicate: Any, one: Any, other: Any) -> Any:
     (one,), (other,) = joining.filled([one], like), joining.filled([other], like)
     shapes = [jax.tree.map(jnp.shape, value) for value in (one, other)]
     if jax.tree.structure(one) != jax.tree.structure(other) or shapes[0] != shapes[1]:
+        if all(isinstance(value, (Rows, jax.Array)) for value in (one, other)) and not _is_fed(scope, key):
+            return Either(predicate, (other, one))
         text = "its predicate is traced, and the two sides have shapes %s and %s"
         raise scope.refusal(node, text % tuple(shapes), scope.feeds_behind(node.inputs[0][0]))
     return jax.tree.map(lambda a, b: jnp.where(predicate, a, b), one, other)
+
+
+def _is_fed(scope: Any, key: Source) -> bool:
+    """Whether a predicate is computed of whole numbers that are fed alone: each value has a program of its own then."""
+    name = key[0][len(scope.path) :]
+    feeds = scope.feeds_behind(name) if name in scope.nodes else []
+    return bool(feeds) and len(scope.integers_behind(name)) == len(feeds)
 
 
 def holds(predicates: Mapping[Source, Any], guard: Guard) -> Any:

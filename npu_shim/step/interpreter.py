@@ -10,12 +10,28 @@ body and each loop is a Scope of its own, of one Run.
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import jax
 import numpy as np
 
-from npu_shim.step import beside, checks, guards, paddings, row_slices, rows, schedule, sizes, state, told, turned
+from npu_shim.step import (
+    assumed,
+    beside,
+    checks,
+    eithers,
+    grids,
+    guards,
+    paddings,
+    row_slices,
+    rows,
+    schedule,
+    sizes,
+    state,
+    told,
+    turned,
+)
 from npu_shim.step.containers import rooms
 from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import conditionals, loops
@@ -28,7 +44,7 @@ from npu_shim.step.refusals import Refusal, Unbounded, Unknown, Unsupported, why
 from npu_shim.step.rules.table import ALL, Attrs, Effect, Rule, Update
 from npu_shim.step.schedule import Conditional, Item, Loop, Schedule
 from npu_shim.step.state import VIEWS
-from npu_shim.step.values import DEAD, HANDLES, Dims, Handle, Pairs, Reference, Rows, Turned, is_known
+from npu_shim.step.values import DEAD, HANDLES, Dims, Either, Grid, Handle, Pairs, Reference, Rows, Turned, is_known
 
 State = Mapping[str, Any]
 
@@ -276,24 +292,24 @@ class Scope:
         """What is fetched, which may be Rows; Refusal if it is no tensor."""
         if source[0] not in self.values:
             raise self.refusal(self.nodes[source[0]], "it is fetched, and it is inside of a loop")
-        value = paddings.as_tensor(self.value(self.raw(source)))
+        value = eithers.as_tensor(paddings.as_tensor(self.value(self.raw(source))))
         if isinstance(value, Dims):
             return sizes.as_tensor(value)
         if isinstance(value, Handle) and value.kind == "variable":
             value = self.run.cells[value.key]
-        if isinstance(value, Turned):
+        if isinstance(value, (Turned, Grid)):
             raise self.refusal(self.nodes[source[0]], "it is fetched, and %s" % turned.WHY)
-        if isinstance(value, (Text, *HANDLES)) or value is DEAD:
+        if isinstance(value, (Text, Either, *HANDLES)) or value is DEAD:
             kind = "is not taken by the step's branch" if value is DEAD else "is no array"
             raise self.refusal(self.nodes[source[0]], "it is fetched, and %s" % kind)
         return value
 
     def carried(self, source: Source) -> Any:
         """What a loop hands on to its next iteration: no handle, but rows and lists too."""
-        value = paddings.as_tensor(self.value(self.raw(source)))
+        value = eithers.as_tensor(paddings.as_tensor(self.value(self.raw(source))))
         if isinstance(value, Dims):
             return sizes.as_tensor(value)
-        if isinstance(value, (Text, Turned, *HANDLES)) or value is DEAD:
+        if isinstance(value, (Text, Turned, Grid, Either, *HANDLES)) or value is DEAD:
             raise self.refusal(self.nodes[source[0]], "it gives %s to the next iteration" % _described(value))
         return value
 
@@ -351,11 +367,12 @@ class Scope:
         if node.op in VIEWS and isinstance(inputs[0], Reference):
             return self._view(row, node, inputs)
         values = [self.value(raw) for raw in inputs]
-        return (
-            row_slices.taken(self, node, values)
-            if row_slices.is_open(node, values)
-            else self.computed(row, node, values)
-        )
+        return eithers.computed(functools.partial(self._of_values, row, node), values)
+
+    def _of_values(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
+        if row_slices.is_open(node, values):
+            return row_slices.taken(self, node, values)
+        return self.computed(row, node, values)
 
     def _afresh(self, source: Source, raw: Any, reads: Collection[str]) -> Any:
         """The value of a variable now, in the place of what its ReadVariableOp gave, if that is one of `reads`."""
@@ -380,14 +397,17 @@ class Scope:
 
     def _computed(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
         kinds = {type(value) for value in values}
+        if Grid in kinds:
+            return grids.computed(node, values)
         if Turned in kinds and node.op != "Reshape":
             return turned.computed(row, node, values)
         if Pairs in kinds and node.op in paddings.OF_PAIRS:
-            return paddings.OF_PAIRS[node.op](node.attrs, *values)
+            return assumed.filled(self, node, values, paddings.OF_PAIRS[node.op](node.attrs, *values))
         if Pairs in kinds:
             return self._computed(row, node, [paddings.as_tensor(value) for value in values])
         if Dims in kinds:
-            if node.op in rows.SIZED:
+            if node.op in rows.SIZED and (row.rows != "each" or not kinds & {Rows, Turned}):
+                values = assumed.settled(self, node, values)
                 return rows.SIZED[node.op](node.attrs, *values)
             values = [sizes.as_tensor(value) if isinstance(value, Dims) else value for value in values]
         if Rows in kinds or Turned in kinds:
@@ -404,9 +424,9 @@ class Scope:
         if not any(isinstance(value, (Rows, Turned)) for value in values):
             return self._computed(row, node, values)
         if node.op in rows.OF_ROWS:
-            return rows.OF_ROWS[node.op](node.attrs, *values)
+            return assumed.parted(self, node, values, rows.OF_ROWS[node.op](node.attrs, *values))
         _require_known(row.known, values)
-        return _of_rows(row, told.attrs(self, node, values), values)
+        return beside.row_by_row(row, told.attrs(self, node, values), values)
 
     def _in_range(self, row: Rule, node: Node, attrs: Attrs, values: Sequence[Any], result: Any) -> Any:
         """What a rule has given, with a note of what it must not write or read."""
@@ -419,7 +439,7 @@ class Scope:
     def _updated(self, row: Update, node: Node, inputs: Sequence[Any]) -> Any:
         keys = [state.key_of(raw) for raw in inputs[: row.handles]]
         values = [self.value(raw) for raw in inputs[row.handles :]]
-        if not row.rows and any(isinstance(value, Rows) for value in values):
+        if any(isinstance(value, Either if row.rows else (Rows, Either)) for value in values):
             raise Unsupported("its rule takes no tensor whose rows depend on data")
         old = [self.run.cells[key] for key in keys]
         _require_known(row.known, [*old, *values])
@@ -466,26 +486,6 @@ def _require_known(numbers: Sequence[int], values: Sequence[Any]) -> None:
             raise Unknown(at)
 
 
-def _of_rows(row: Rule, attrs: Attrs, values: Sequence[Any]) -> Any:
-    if row.rows is None:
-        raise Unsupported("its rule takes no tensor whose rows depend on data")
-    if row.rows != "each":
-        return row.rows(attrs, *values)
-    _require_row_by_row(values)
-    values, count = rows.alike(values)
-    result = row.apply(attrs, *[value.array if isinstance(value, Rows) else value for value in values])
-    return tuple(Rows(part, count) for part in result) if type(result) is tuple else Rows(result, count)
-
-
-def _require_row_by_row(values: Sequence[Any]) -> None:
-    """Raises Unsupported where the first dimension of the result is not that of the rows."""
-    shapes = {(*value.array.shape[:1], value.array.ndim) for value in values if isinstance(value, Rows)}
-    (_, rank), *others = shapes
-    plain = [np.shape(value) for value in values if not isinstance(value, Rows)]
-    if others or any(len(dims) > rank or (len(dims) == rank and dims[0] != 1) for dims in plain):
-        raise Unsupported("it joins rows whose number depends on data with others")
-
-
 def _like(value: Any, before: Any) -> Any:
     """A variable's new value, in its dtype: what a rule gives in another one would be a fault of the rule."""
     if (value.dtype, value.shape) != (before.dtype, before.shape):
@@ -495,5 +495,6 @@ def _like(value: Any, before: Any) -> Any:
 
 
 def _described(value: Any) -> str:
-    kinds = {Text: "text", List: "a list", Handle: "a handle", Reference: "a reference", Rows: "rows", Turned: "rows"}
+    kinds = {Text: "text", List: "a list", Handle: "a handle", Reference: "a reference", Rows: "rows", Turned: "rows",
+             Grid: "rows", Either: "one of two shapes"}  # fmt: skip
     return kinds.get(type(value), "a value")

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step import paddings, sizes, turned
+from npu_shim.step import grids, paddings, sizes, turned
 from npu_shim.step.lookups import MOST
 from npu_shim.step.masks import common, mask, masked, repeated, there
 from npu_shim.step.refusals import Unknown, Unsupported
@@ -148,10 +148,18 @@ def _live_places(places: Any, size: int) -> Any:
 def alike(values: Sequence[Any]) -> tuple[list[Any], Any]:
     """(Values of which all Rows are equally many, their number): a single row goes with each row of the others."""
     counts = [value.count for value in values if isinstance(value, Rows)]
+    most = max(value.array.shape[0] for value in values if isinstance(value, Rows))
+    values = [_with_room(value, most) if isinstance(value, Rows) else value for value in values]
     if all(count is counts[0] for count in counts):
         return list(values), counts[0]
     alike_ones = [Rows(repeated(v.array, v.count), v.count) if isinstance(v, Rows) else v for v in values]
     return alike_ones, common(counts)
+
+
+def _with_room(x: Rows, most: int) -> Rows:
+    """Rows with room for `most` of them."""
+    more = most - x.array.shape[0]
+    return Rows(jnp.pad(x.array, [(0, more), *[(0, 0)] * (x.array.ndim - 1)]), x.count) if more else x
 
 
 # -- what is made by them ----------------------------------------------------------------------------------------------
@@ -169,9 +177,13 @@ def reshape(attrs: Attrs, x: Any, shape: Any) -> Any:
     first = next((at for at, size in enumerate(dims) if isinstance(size, Size) or size != 1), 0)
     if first and (isinstance(dims[first], Size) or dims[first] < 0):
         result = reshape(attrs, x, Dims(tuple(dims[first:]), shape.dtype))
+        if not isinstance(result, Rows):
+            raise Unsupported(grids.WHY)
         return Turned(result.array.reshape((*dims[:first], *result.array.shape)), result.count, first)
     array = x.array if isinstance(x, Rows) else traced(x)
     rest = dims[1:]
+    if isinstance(x, Rows) and sum(isinstance(size, Size) for size in dims) > 1 and isinstance(dims[0], Size):
+        return grids.of_rows(x, dims)
     if not dims or any(isinstance(size, Size) or size < 0 for size in rest):
         raise Unsupported("it gives rows whose number depends on data another first dimension")
     each_row = int(np.prod(rest, dtype=np.int64))
@@ -231,13 +243,16 @@ def scatter_nd(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> Any:
 def tile(attrs: Attrs, x: Any, multiples: Any) -> Any:
     """Tile as often as data says along the first dimension, or of rows."""
     first, *rest = sizes.sizes_of(multiples)
-    if (isinstance(x, Rows) and isinstance(first, Size)) or any(isinstance(size, Size) for size in rest):
-        raise Unsupported("it repeats rows whose number depends on data as often as data says")
-    if isinstance(first, Size):
+    if any(isinstance(size, Size) for size in rest):
+        if not isinstance(x, Rows):
+            raise Unsupported("a dimension other than the first depends on data")
+        return grids.tiled(x, (first, *rest))
+    if not isinstance(x, Rows):
         return Rows(jnp.tile(x, (first.most, *rest)), _times(first.count, x.shape[0]))
+    times, most = (first.count, first.most) if isinstance(first, Size) else (np.int32(first), first)
     array = jnp.tile(x.array, (1, *rest))
-    places = np.arange(first * array.shape[0], dtype=np.int32) % jnp.maximum(x.count, np.int32(1))
-    return Rows(jnp.take(array, places, 0, mode="clip") if first != 1 else array, _times(x.count, first))
+    places = np.arange(most * array.shape[0], dtype=np.int32) % jnp.maximum(x.count, np.int32(1))
+    return Rows(array, x.count) if most == 1 else Rows(jnp.take(array, places, 0, mode="clip"), x.count * times)
 
 
 def _times(count: Any, number: int) -> Any:
@@ -267,6 +282,8 @@ def segment_sum(kind: str) -> Handler:
             raise Unknown(2)
         size = count.sizes[0] if isinstance(count, Dims) else None
         room = size.most if isinstance(size, Size) else whole(count)
+        if isinstance(x, Rows) and isinstance(ids, Rows):
+            x, ids = (_with_room(part, max(len(x.array), len(ids.array))) for part in (x, ids))
         places = _live_places(ids, room)
         if isinstance(x, Rows) and not isinstance(ids, Rows):
             places = jnp.where(mask(x), places, np.array(room, places.dtype))
@@ -449,7 +466,7 @@ OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
     "Shape": sizes.shape_of, "ShapeN": sizes.shape_of, "Size": sizes.size_of, "Reshape": reshape, "Squeeze": squeeze,
     "ExpandDims": expand_dims, "Transpose": transpose, "ConcatV2": concat, "ReverseV2": reverse, "Tile": tile,
     "Sum": _over_rows("Sum", lambda dtype: 0), "Prod": _over_rows("Prod", lambda dtype: 1),
-    "Max": _over_rows("Max", indexing.lowest), "Min": _over_rows("Min", indexing.highest),
+    "Max": _over_rows("Max", reductions.least), "Min": _over_rows("Min", reductions.most),
     "All": _over_rows("All", lambda dtype: True), "Any": _over_rows("Any", lambda dtype: False),
     "Mean": mean, "L2Loss": lambda attrs, x: reductions.l2_loss(attrs, _with_neutral(x, 0)),
     "Cumsum": cumulative("Cumsum", 0), "Cumprod": cumulative("Cumprod", 1), "Pad": paddings.pad, "PadV2": paddings.pad,

@@ -15,7 +15,7 @@ import numpy as np
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules import indexing
 from npu_shim.step.rules.table import Attrs
-from npu_shim.step.values import Dims, Rows, Size, Turned, ints, is_known, whole
+from npu_shim.step.values import Dims, Grid, Rows, Size, Turned, ints, is_known, whole
 
 Handler = Callable[..., Any]
 FIRST = np.int32(0)  # the axis of an op that has no input for it
@@ -31,6 +31,10 @@ def _dims_of(value: Any, dtype: Any) -> Any:
     if isinstance(value, Turned):
         open_one = Size(value.count, value.array.shape[value.axis])
         return Dims(tuple(open_one if at == value.axis else n for at, n in enumerate(value.array.shape)), dtype)
+    if isinstance(value, Grid):
+        open_ones = {0: value.count, value.axis: value.columns}
+        shape = enumerate(value.array.shape)
+        return Dims(tuple(Size(open_ones[at], size) if at in open_ones else size for at, size in shape), dtype)
     if not isinstance(value, Rows):
         return np.array(value.shape, dtype)
     return Dims((Size(value.count, value.array.shape[0]), *value.array.shape[1:]), dtype)
@@ -170,7 +174,15 @@ def of_two(function: Callable[[Any, Any], Any], of_itself: int | None, a: Any, b
     (one, *first), (other, *second) = bounds_of(a), bounds_of(b)
     corners = [int(function(x, y)) for x in first for y in second]
     rest = _rest(a, b) if function is operator.sub else None
-    return Size(function(one, other), max(corners), min(corners), rest)
+    return Size(function(one, other), max(corners), min(corners), rest, _filled(function, a, b))
+
+
+def _filled(function: Callable[[Any, Any], Any], a: Any, b: Any) -> int | None:
+    """`Size.fills` of a difference; of the larger of it and another number, and of a sum with it."""
+    if function is operator.sub:
+        return a if isinstance(a, int) else None
+    numbers = [size.fills for size in (a, b) if isinstance(size, Size) and size.fills is not None]
+    return numbers[0] if len(numbers) == 1 and function in (operator.add, _larger) else None
 
 
 def _rest(a: Any, b: Any) -> tuple[Any, Any, int] | None:

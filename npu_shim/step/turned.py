@@ -15,7 +15,7 @@ from npu_shim.step.masks import common, masked, repeated
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules import indexing, nn, products, reductions
 from npu_shim.step.rules.table import Attrs, Rule
-from npu_shim.step.values import Rows, Turned, ints
+from npu_shim.step.values import Rows, Turned, ints, whole
 
 WHY = "a dimension other than its first depends on data"
 
@@ -97,15 +97,24 @@ def _squeezed(attrs: Attrs, x: Turned) -> Any:
     return of(jnp.squeeze(x.array, tuple(sorted(gone))), x.count, x.axis - sum(axis < x.axis for axis in gone))
 
 
+def _gathered(attrs: Attrs, x: Any, indices: Any, axis: Any) -> Any:
+    """GatherV2 along what is counted."""
+    if not isinstance(x, Turned) or whole(axis) % x.array.ndim != x.axis or attrs.get("batch_dims", 0):
+        raise Unsupported("it takes parts of a tensor of which %s" % WHY.replace("its first", "these"))
+    if isinstance(indices, Turned):
+        raise Unsupported("it takes a tensor of which %s" % WHY.replace("its", "the"))
+    return indexing.gather_rows(attrs, x.array, indices, axis)
+
+
 def _bias_gradient(attrs: Attrs, x: Turned) -> Any:
     return nn.bias_add_grad(attrs, masked(x.array, x.count, 0, x.axis))
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {
     "Shape": sizes.shape_of, "ShapeN": sizes.shape_of, "Transpose": _transposed,
-    "BroadcastTo": _broadcast, "Squeeze": _squeezed, "BiasAddGrad": _bias_gradient,
+    "BroadcastTo": _broadcast, "GatherV2": _gathered, "Squeeze": _squeezed, "BiasAddGrad": _bias_gradient,
     "MatMul": products.RULES["MatMul"].rows,
     "Softmax": _normalized(nn.softmax), "LogSoftmax": _normalized(nn.log_softmax),
-    "Sum": _reduced("Sum", lambda dtype: 0), "Max": _reduced("Max", indexing.lowest),
-    "Min": _reduced("Min", indexing.highest),
+    "Sum": _reduced("Sum", lambda dtype: 0), "Max": _reduced("Max", reductions.least),
+    "Min": _reduced("Min", reductions.most),
 }  # fmt: skip

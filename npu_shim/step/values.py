@@ -4,6 +4,8 @@
     traced    jax.Array: XLA computes it
     rows      Rows: an array and how many of its first rows there are, where that depends on data
     turned    Turned: rows of which the counted dimension is another than the first
+    grid      Grid: rows of which another dimension is counted too
+    either    Either: one of two values, of several shapes, as a traced predicate says
     dims      Dims: a shape with such a number in it; Pairs: paddings with one
     handle    Reference, Handle, ...: what a variable, Stack or TensorArray is called; its value is in the state
     list      lists.List: an immutable list of tensors
@@ -42,12 +44,14 @@ class Size(NamedTuple):
         count: how many there are, traced int32.
         most, least: how many there may be.
         rest: (a, count of b, c) of what is left of `a` (int or Size) without `b` and `c`; None for other numbers.
+        fills: of what is left of so many, or a sum with it: how many these are, which rows most likely become.
     """
 
     count: Any
     most: int
     least: int = 0
     rest: tuple[Any, Any, int] | None = None
+    fills: int | None = None
 
 
 class Dims(NamedTuple):
@@ -89,6 +93,36 @@ class Turned:
     array: Any
     count: Any
     axis: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A tensor of which the first dimension and another one depend on data.
+
+    Attributes:
+        array: what stands behind the last row, or the last element of the axis, is not to be used.
+        count: int32, number of rows.
+        columns: int32, number of elements of the axis.
+        axis: number of the other dimension, 1 or more.
+    """
+
+    array: Any
+    count: Any
+    columns: Any
+    axis: int
+
+
+@dataclass(frozen=True)
+class Either:
+    """What a conditional gives whose sides have several shapes; see `eithers`.
+
+    Attributes:
+        predicate: traced bool.
+        sides: the value where it does not hold, and where it does.
+    """
+
+    predicate: Any
+    sides: tuple[Any, Any]
 
 
 class Handle(NamedTuple):

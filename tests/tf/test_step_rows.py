@@ -12,6 +12,16 @@ from npu_shim.step.refusals import Refusal  # noqa: E402
 
 MASKS = [[1, 0, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 1, 0]]
 GIVEN = np.random.RandomState(0).randn(6, 3).astype(np.float32)
+
+
+def pairs(rows, n):
+    """Something of each of some rows, and of each of n others, [rows, others], as overlaps of boxes are computed."""
+    others = tf.constant(GIVEN)[:n]
+    one = tf.reshape(tf.tile(tf.expand_dims(rows, 1), [1, 1, tf.shape(others)[0]]), [-1, 3])
+    two = tf.tile(others, [tf.shape(rows)[0], 1])
+    return tf.reshape(tf.reduce_sum(one * two + one, 1), [tf.shape(rows)[0], tf.shape(others)[0]])
+
+
 OF_ROWS = {  # of rows [n, 3], n a number that data says, and their number
     "from 1 on": lambda rows, n: rows[1:],
     "from 1 to 3": lambda rows, n: rows[1:3],
@@ -52,9 +62,22 @@ OF_ROWS = {  # of rows [n, 3], n a number that data says, and their number
     "the best of a column": lambda rows, n: tf.nn.top_k(GIVEN[:, 1], n)[0] * rows[:, 1],
     "a number by that": lambda rows, n: tf.gather([5.0, 4.0, 3.0, 2.0, 1.0, 0.0], n - 1),
     "shuffled": lambda rows, n: tf.random_shuffle(rows, seed=3),
+    "the largest, if any": lambda rows, n: tf.reduce_max(rows[: 6 - n], 0) + tf.reduce_max(rows[6:]),
+    "the best of pairs": lambda rows, n: tf.reduce_max(pairs(rows[1:], 7 - n), 1),
+    "the best of pairs, if any": lambda rows, n: tf.reduce_max(pairs(rows, 6 - n), 1),
+    "where it is": lambda rows, n: tf.cast(tf.argmax(pairs(rows, 8 - n), 1), tf.float32) + rows[:, 1],
+    "sums of pairs": lambda rows, n: tf.reduce_sum(tf.gather(pairs(rows, 7 - n), tf.range(n)[::-1]), 1),
     "the different": lambda rows, n: tf.cast(tf.unique(tf.cast(rows[:, 0] * 2, tf.int32))[1], tf.float32),
 }
-NOT_TRAINED = ("repeated", "one row with each", "sorted", "the best of a column")  # their gradients are refused
+NOT_TRAINED = (
+    "the best of pairs",
+    "the best of pairs, if any",
+    "sums of pairs",
+    "repeated",
+    "one row with each",
+    "sorted",
+    "the best of a column",
+)  # their gradients are refused
 
 
 @pytest.fixture
@@ -191,3 +214,53 @@ def test_of_ids_of_a_table_there_are_no_more_different_ones_than_it_has_rows(own
     with interpreter.traced_as_tensorflow():
         shapes = jax.eval_shape(interpreter.function(program), state, {ids.name: given})[1]
     assert [shapes[fetch.name].shape for fetch in (different, places)] == [(3,), (6,)]
+
+
+def test_parts_along_a_dimension_that_depends_on_data(network):
+    """Masks of instances of which some are left out, and others again."""
+    x, mask, w, _ = network
+    columns = tf.gather(tf.reshape(tf.matmul(x, w), [1, 3, 6]), tf.where(mask)[:, 0], axis=2)
+    again = tf.gather(columns, tf.where(tf.boolean_mask(GIVEN[:, 0] > 0, mask))[:, 0], axis=2)
+    first = tf.gather(columns, [0, 1], axis=-1)
+    for bits in MASKS[:2]:
+        compared([tf.transpose(again, [2, 0, 1]), first], {x: GIVEN, mask: np.array(bits, bool)}, tolerance=1e-5)
+
+
+def test_crops_of_as_many_boxes_as_data_say(network):
+    x, mask, w, _ = network
+    image = tf.reshape(tf.matmul(x, w), [2, 3, 3, 1])
+    boxes = tf.boolean_mask(tf.constant(np.abs(np.tile(GIVEN[:, :2], 2)) % 1), mask)
+    crops = tf.image.crop_and_resize(image, boxes, tf.range(tf.shape(boxes)[0]) % 2, [2, 2])
+    fetches = [crops, *tf.gradients(tf.square(crops), w)]
+    for bits in MASKS[::2]:
+        compared(fetches, {x: GIVEN, mask: np.array(bits, bool)}, tolerance=1e-5)
+
+
+def test_rows_of_a_shape_that_is_known_are_so_many(network):
+    x, mask, w, _ = network
+    rows = tf.boolean_mask(tf.matmul(x, w), mask)
+    fetches = [
+        tf.matmul(GIVEN[:, :2], tf.reshape(rows, [2, 6])),
+        tf.gradients(tf.square(tf.reshape(rows, [2, 6])), w)[0],
+    ]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        step = Step(tf.get_default_graph(), fetches, {"w": session.run(w)}, [x, mask])
+        feeds = {x: GIVEN, mask: np.array(MASKS[0], bool)}
+        for got, want in zip(step(feeds), session.run(fetches, feeds)):
+            np.testing.assert_allclose(got, want, 1e-5, 1e-5)
+    assert np.isnan(step({x: GIVEN, mask: np.array(MASKS[3], bool)})[0]).all()
+
+
+def test_a_conditional_of_two_shapes(control_flow_of_version_1):
+    """A loss of each row, or one number where there is none, of which the mean is taken: as in losses of detectors."""
+    with tf.Graph().as_default():
+        x, given = fed(GIVEN)
+        w = tf.get_variable("w", initializer=np.float32(np.eye(3) + 0.2))
+        rows = tf.gather_nd(tf.matmul(x, w), tf.where(x[:, 0] > 0))
+        loss = tf.cond(tf.size(rows) > 0, lambda: tf.square(rows), lambda: tf.constant(0.5))
+        mean = tf.reduce_mean(loss)
+        assert loss.shape.ndims is None
+        fetches = [mean, tf.reduce_sum(tf.tanh(loss)), tf.gradients(mean, w)[0], tf.rank(loss)]
+        for value in (given, -np.abs(given)):
+            compared(fetches, {x: value}, tolerance=1e-5)

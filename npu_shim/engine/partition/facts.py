@@ -268,7 +268,6 @@ class _Facts:
             handle=self._is_handle(node), report=report, forwards=node.op in host_reports.FORWARDING,
             floating=self._is_floating(node), asserts=node.op == ASSERT or self._guards(node),
             checks=node.op in host_reports.CHECKS,
-            watches=any(self._of_body("watches", body, self._watched) for body in writers.called(node, self._bodies)),
             first=next(map(tensor_of, arguments.data(node)), ""),
         )  # fmt: skip
 
@@ -349,11 +348,6 @@ class _Facts:
 
     def _read_in(self, body):
         return any(node.op in READING or self._reads(node) for node in body.node_def)
-
-    def _watched(self, body):
-        called = (inner for node in body.node_def for inner in writers.called(node, self._bodies))
-        checks = any(node.op in host_reports.CHECKS for node in body.node_def)
-        return checks or any(self._of_body("watches", inner, self._watched) for inner in called)
 
     def _of_body(self, what, body, asked):
         """What a function is asked, once; nothing of one that calls itself."""

@@ -34,7 +34,6 @@ class Node:
         floating: whether all of its results are floating-point numbers.
         asserts: whether it ends a run where its first input is false.
         checks: whether it passes on its input, or ends a run where that is not finite.
-        watches: whether it checks so in functions: where one ends the run, the step is the session's.
         first: its first input, which `inputs` lacks if the user feeds it; "" for none.
     """
 
@@ -54,7 +53,6 @@ class Node:
     floating: bool = False
     asserts: bool = False
     checks: bool = False
-    watches: bool = False
     first: str = ""
 
     @property

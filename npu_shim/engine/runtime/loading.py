@@ -20,6 +20,7 @@ from npu_shim.export.traced import Refused
 from npu_shim.options.reports import ledger
 from npu_shim.session import lines
 from npu_shim.session.interception import interceptors
+from npu_shim.step.counters import CHECKED
 from npu_shim.xla import recent
 
 LOG = logging.getLogger("npu_shim")
@@ -45,6 +46,7 @@ class Programs:
     Attributes:
         device: as in `residency.Residency`; None before the first step.
         most: number of a program -> steps of a run of it, at most.
+        alone: numbers of the programs whose steps run one by one, since the session may have to run any of them.
         left: number of a program -> {name of a tensor that it leaves on the device: OnDevice}.
         exchanges: number of a program of several ranks -> what it does when it meets the others, in its order.
         own: of several hosts with an input of their own, the `own_input.OwnInput`; else None.
@@ -54,6 +56,7 @@ class Programs:
     def __init__(self, session: Any, cache: str, bound: int = recent.MOST) -> None:
         self.device: Any = None
         self.most: dict[int, int] = {}
+        self.alone: set[int] = set()
         self.left: dict[int, dict[str, OnDevice]] = {}
         self.exchanges: dict[int, Sequence[str]] = {}
         self.own: Any = None
@@ -83,7 +86,8 @@ class Programs:
             try:
                 with self._building:
                     number = known.programs.get(key)
-                    if key in known.programs and (number is None or len(group) == 1 or self.most[number] > 1):
+                    serves = number is None or len(group) == 1 or self.most[number] > 1 or number in self.alone
+                    if key in known.programs and serves:
                         return number
                     if key not in known.programs and self.own is None and _waits(known, key):
                         return None
@@ -160,9 +164,12 @@ class Programs:
         with lines.after(LONG, "engine: still compiling %s, %d ops; large steps take minutes" % (request.text, nodes)):
             whole = self.own.shapes(step.parts[part].feeds, shapes, rows) if rows else shapes
             described, content = step.parts[part].compiled(whole, constants, self.device, self._cache)
+            is_alone = any(tensor.name == CHECKED for tensor in described.results)
+            steps = 1 if is_alone else steps
             asked = replace(described, iterations=steps, own_rows=dict(rows))
             loading: Loading = self.device.load(asked, content, self._cache)
         self.most[loading.number], self.rows[loading.number] = steps, rows
+        self.alone.update([loading.number] if is_alone else ())
         self.left[loading.number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
         if loading.exchanges:
             self.exchanges[loading.number] = loading.exchanges

@@ -30,8 +30,6 @@ def why_none(step: Any, operations: Collection[str]) -> str | None:
         node = step.nodes[name]
         if name not in repeated and not node.shared:
             return "'%s' (%s) belongs to the last step only" % (name, node.op)
-        if node.watches:
-            return "'%s' (%s) checks numbers, and each step ends by itself where they are not finite" % (name, node.op)
         if name in repeated and (name in last.hosts or name in last.effects):
             return "'%s' (%s) runs in the session after each step" % (name, node.op)
     fed = step.feed.access

@@ -19,6 +19,8 @@ from npu_shim.xla.sources import Source
 
 LOG = logging.getLogger("npu_shim")
 NO_UPDATE = "it writes no variable"
+MOST_STOPS = 3
+STOPPED = "numbers are not finite, or sizes that depend on data are others than its program can take"
 DATASET = "a dataset reads variable '%s'"  # why a step that writes it is not taken
 
 
@@ -35,6 +37,7 @@ class Known:
         seen: keys as in `programs` that were fed once and have no program yet.
         learns: of several hosts with an input of their own, whether it trains variables of what it is fed or reads.
         loops: names of the repeated operations -> why they run one by one, None where they are a loop on the device.
+        stops: how many of its last steps were the session's after all, since what programs check did not hold.
     """
 
     text: str
@@ -45,6 +48,13 @@ class Known:
     seen: set[Any] = field(default_factory=set)
     learns: bool = False
     loops: dict[frozenset[str], str | None] = field(default_factory=dict)
+    stops: int = 0
+
+    def stopped(self) -> None:
+        """Counts a step that its program has left to the session; behind MOST_STOPS of them all are."""
+        self.stops += 1
+        if self.stops == MOST_STOPS:
+            self.refuse(STOPPED)
 
     def refuse(self, reason: str | Exception, is_expected: bool = False, key: Any = None) -> None:
         """Leaves the run to the session from now on, and logs why.

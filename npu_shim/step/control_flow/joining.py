@@ -57,6 +57,8 @@ def _filled(value: Any, like: Any) -> Any:
         return optionals.filled(value, like)
     if not isinstance(like, Rows):
         return value
+    if not isinstance(value, Rows) and (not np.ndim(value) or np.shape(value)[1:] != like.array.shape[1:]):
+        return value  # of another shape
     array, count = value if isinstance(value, Rows) else (value, np.int32(value.shape[0]))
     more = like.array.shape[0] - array.shape[0]
     return Rows(jnp.pad(jnp.asarray(array), [(0, more)] + [(0, 0)] * (array.ndim - 1)), jnp.asarray(count))

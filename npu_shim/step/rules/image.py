@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from npu_shim.step.masks import masked
 from npu_shim.step.rules.nn import pulled_back
 from npu_shim.step.rules.table import Attrs, Rule
-from npu_shim.step.values import ints, traced
+from npu_shim.step.values import Rows, ints, traced
 
 HALF = np.float32(0.5)
 
@@ -189,6 +190,23 @@ def crop_grad_boxes(attrs: Attrs, g: Any, images: Any, boxes: Any, numbers: Any)
     return pulled_back(lambda where: crop(attrs, images, where, numbers, shape), boxes, g)
 
 
+def _crop_rows(attrs: Attrs, images: Any, boxes: Any, numbers: Any, size: Any) -> Any:
+    """CropAndResize by as many boxes as data says, of rows."""
+    counts = [value.count for value in (boxes, numbers) if isinstance(value, Rows)]
+    result = crop(attrs, _clear(images), _clear(boxes), _clear(numbers), size)
+    return Rows(result, counts[0]) if counts else result
+
+
+def _crop_grad_image_rows(attrs: Attrs, g: Any, boxes: Any, numbers: Any, size: Any) -> Any:
+    """CropAndResizeGradImage, of crops of which there are as many as data says."""
+    return crop_grad_image(attrs, _clear(g), _clear(boxes), _clear(numbers), size)
+
+
+def _clear(value: Any) -> Any:
+    """The array of rows, with zeros behind the last; another value as it is."""
+    return masked(value.array, value.count, 0) if isinstance(value, Rows) else value
+
+
 # -- others ------------------------------------------------------------------------------------------------------------
 
 
@@ -300,8 +318,8 @@ RULES = {
     "ResizeBilinearGrad": Rule(bilinear_grad),
     "ResizeBicubic": Rule(bicubic, known=(1,)),
     "ResizeBicubicGrad": Rule(bicubic_grad),
-    "CropAndResize": Rule(crop, known=(3,)),
-    "CropAndResizeGradImage": Rule(crop_grad_image, known=(3,)),
+    "CropAndResize": Rule(crop, known=(3,), rows=_crop_rows),
+    "CropAndResizeGradImage": Rule(crop_grad_image, known=(3,), rows=_crop_grad_image_rows),
     "CropAndResizeGradBoxes": Rule(crop_grad_boxes),
     "AdjustContrastv2": Rule(contrast),
     "ExtractImagePatches": Rule(patches),

@@ -1,0 +1,77 @@
+"""What a step takes for granted of sizes that depend on data, where nothing shows it, and the session runs it else.
+
+    loss = rows - others                     as many, not one of them for each of the others: no gradient is added up
+    tf.pad(rows, [[0, max(8 - count, 0)]])    8 rows: there are not more
+    tf.concat([the boxes of level 2, those of level 3, those of level 4], 0)    as many as there are boxes
+
+Each of these is noted as `checks` are. Where no session stands behind a step, nothing is taken for granted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Sequence
+
+import numpy as np
+
+from npu_shim.step import checks
+from npu_shim.step.containers import rooms
+from npu_shim.step.graph import Node
+from npu_shim.step.values import Dims, Pairs, Rows, Size, is_known, is_tensor, whole
+
+
+def settled(scope: Any, node: Node, values: Sequence[Any]) -> Sequence[Any]:
+    """The inputs of a node, with what is taken for granted of them."""
+    if node.op != "BroadcastGradientArgs" or scope.run.told is None or not all(isinstance(v, Dims) for v in values):
+        return values
+    one, other = values
+    parts = list(other.sizes)
+    for at in range(1, 1 + min(len(one.sizes), len(parts))):
+        if isinstance(one.sizes[-at], Size) and isinstance(parts[-at], Size):
+            parts[-at] = _same(scope, node, one.sizes[-at], parts[-at])
+    return [one, other._replace(sizes=tuple(parts))]
+
+
+def filled(scope: Any, node: Node, values: Sequence[Any], result: Any) -> Any:
+    """Rows that are padded up to a number of them."""
+    if scope.run.told is None or not isinstance(result, Rows) or not isinstance(values[1], Pairs):
+        return result
+    (_, after), *_ = values[1].rows
+    number = after.fills if isinstance(after, Size) else None
+    if number is None or not 0 <= number <= result.array.shape[0]:
+        return result
+    rooms.require_where(scope, node, result.count == np.int32(number), checks.KEY)
+    return result.array[:number]
+
+
+def parted(scope: Any, node: Node, values: Sequence[Any], result: Any) -> Any:
+    """Parts of a tensor by what it is equal to, one behind the other: all of it."""
+    size = _parted(scope, values[:-1]) if node.op == "ConcatV2" and scope.run.told is not None else None
+    if size is None or not isinstance(result, Rows) or result.array.shape[0] < size or whole(values[-1]):
+        return result
+    rooms.require_where(scope, node, result.count == np.int32(size), checks.KEY)
+    return result.array[:size]
+
+
+def _parted(scope: Any, parts: Sequence[Any]) -> int | None:
+    """How many elements a tensor has of which these are the parts that equal one number each; None for others."""
+    wheres = ((scope.values.get(n.name), n) for n in scope.nodes.values() if n.op == "Where")
+    places = {id(value.count): n for value, n in wheres if isinstance(value, Rows)}
+    chosen = [places.get(id(part.count)) if isinstance(part, Rows) else None for part in parts]
+    conditions = [scope.nodes[one.inputs[0][0]] for one in chosen if one is not None]
+    if len(conditions) < len(parts) or any(condition.op != "Equal" for condition in conditions):
+        return None
+    sources = {condition.inputs[0] for condition in conditions}
+    numbers = [scope.value(scope.raw(condition.inputs[1])) for condition in conditions]
+    if len(sources) > 1 or not all(is_known(n) and np.ndim(n) == 0 for n in numbers):
+        return None
+    value = scope.value(scope.raw(sources.pop()))
+    differ = len({number.item() for number in numbers}) == len(numbers)
+    return math.prod(value.shape) if differ and is_tensor(value) else None
+
+
+def _same(scope: Any, node: Node, one: Size, other: Size) -> Size:
+    """A Size that another one is equal to."""
+    if one.count is not other.count:
+        rooms.require_where(scope, node, one.count == other.count, checks.KEY)
+    return one
