@@ -13,6 +13,7 @@ RECIPES = (
         limit=600,
     ),
     Recipe("cleverhans", "train.py", install="cleverhans==3.0.1 mnist", checkpoint="model.ckpt.index"),
+    Recipe("foolbox", "train.py", install="foolbox==2.4.0 GitPython gitdb smmap", checkpoint="model.ckpt.index"),
     Recipe(
         "adversarial-robustness-toolbox",
         "train.py",
