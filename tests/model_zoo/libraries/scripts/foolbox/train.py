@@ -17,12 +17,12 @@ with tf.Session() as session:
     session.run(tf.global_variables_initializer())
     model = foolbox.models.TensorFlowModel(x, logits, bounds=(0, 1))
     attack = foolbox.attacks.FGSM(model, distance=foolbox.distances.Linf)
-    for epoch in range(2):
+    for _ in range(2):
         for at in range(0, 64, 16):
             given = images[at : at + 16]
             adversarial = attack(given, labels[at : at + 16])
-            found = np.where(np.isnan(adversarial), given, adversarial)
-            print("loss", session.run([step, loss], {x: found, y: labels[at : at + 16]})[1])
+            fooled = np.where(np.isnan(adversarial), given, adversarial)
+            print("loss", session.run([step, loss], {x: fooled, y: labels[at : at + 16]})[1])
     deep = foolbox.attacks.DeepFoolAttack(model)(images[:8], labels[:8])
     assert deep.shape == (8, 8, 8, 1)
     saver.save(session, "./model.ckpt")
