@@ -70,11 +70,23 @@ def _runs(args):
         folder = folder_of(args.zoo)
     else:
         folder = SCRIPTS if args.libraries else repositories_of(args.repositories, recipes)
+        recipes = _there(recipes, folder)
     args.work = work = pathlib.Path(args.work or tempfile.mkdtemp(prefix="model-zoo-"))
     if collection is ZOO:
         return {recipe.name: _of_zoo(recipe, folder, work, args.compare) for recipe in recipes}, table
     runs = {way_table.key(recipe.name, way): _of_way(recipe, folder, work, way) for way in ways for recipe in recipes}
     return runs, library_table if args.libraries else way_table
+
+
+def _there(recipes, folder):
+    """The recipes whose checkouts are in a folder; names the others."""
+    absent = [recipe.network for recipe in recipes if not (folder / recipe.network).is_dir()]
+    if absent:
+        print(
+            "model_zoo: %d not run, of which %s has no checkout: %s" % (len(absent), folder, ", ".join(absent)),
+            file=sys.stderr,
+        )
+    return [recipe for recipe in recipes if recipe.network not in absent]
 
 
 def _of_zoo(recipe, zoo, work, compare):
