@@ -100,6 +100,21 @@ def test_a_script_of_the_time_runs(library, script, tmp_path):
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_pandas_3_is_told_of_to_a_script_that_makes_a_frame(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    (tmp_path / "script.py").write_text("import pandas as pd\n%s" % ("pd.DataFrame({'a': [1]})\n" * 2))
+    said = []
+    for code in ("import pandas as pd; pd.Series", "import runpy; runpy.run_path('script.py')"):
+        code = "import pandas\nfrom npu_shim.compat.python import aliases; aliases.install()\n" + code
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code], cwd=str(tmp_path), env={**os.environ, "NPU_SHIM_LOG": "on"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+        assert not done.returncode, done.stdout
+        said.append(done.stdout.count("leaves a frame as it is"))
+    assert said == [0, int(pandas.__version__.startswith("3."))]
+
+
 def test_what_is_told_leaves_what_an_heir_has_of_another_class():
     class Told:
         pass

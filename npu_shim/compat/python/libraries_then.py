@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable
 
-from npu_shim.compat import callers
 from npu_shim.compat.python import (
     image_functions,
     libraries,
@@ -146,7 +145,10 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
             takes_names({"line_terminator": "lineterminator"}),
         ),
     },
-    "pandas.core.frame": {"DataFrame.to_dict": takes_words("orient", {"record": "records"})},
+    "pandas.core.frame": {
+        "DataFrame.to_dict": takes_words("orient", {"record": "records"}),
+        "DataFrame.__init__": pandas_functions.tells_of_3,
+    },
     "pandas.core.groupby.groupby": {"BaseGroupBy.__iter__": pandas_functions.iterates_by_name},
     "pandas.core.strings.accessor": {
         **dict.fromkeys(("StringMethods.split", "StringMethods.rsplit"), libraries.takes_positions("n", "expand")),
@@ -244,16 +246,6 @@ MODULES = {
 }
 
 
-def _pandas(module: Any, say: Callable[[str], None]) -> None:
-    pandas_functions.keeps_objects(module)
-    if module.__version__.startswith("3.") and callers.by_script():
-        say(
-            "pandas %s leaves a frame as it is where a part of one of its columns is assigned to (frame['a'][0] = 1, "
-            "frame.a.fillna(0, inplace=True)), and counts times in microseconds; pip install 'pandas<3' gives what "
-            "scripts of TensorFlow 1's time rely on" % module.__version__
-        )
-
-
 def _gym(module: Any, say: Callable[[str], None]) -> None:
     if tuple(map(int, module.__version__.split(".")[:2])) >= (0, 26):
         say(
@@ -268,4 +260,8 @@ def _cv2(module: Any, say: Callable[[str], None]) -> None:
 
 
 # module -> function of it, once it is loaded, and of what is told
-LOADED: dict[str, Callable[[Any, Callable[[str], None]], None]] = {"pandas": _pandas, "gym": _gym, "cv2": _cv2}
+LOADED: dict[str, Callable[[Any, Callable[[str], None]], None]] = {
+    "pandas": pandas_functions.keeps_objects,
+    "gym": _gym,
+    "cv2": _cv2,
+}

@@ -6,7 +6,15 @@ import functools
 import inspect
 from typing import Any, Callable, Iterator
 
+from npu_shim.compat import callers
+
 Say = Callable[[str], None]
+OF_3 = (
+    "pandas %s leaves a frame as it is where a part of one of its columns is assigned to (frame['a'][0] = 1, "
+    "frame.a.fillna(0, inplace=True)), and counts times in microseconds; pip install 'pandas<3' gives what scripts of "
+    "TensorFlow 1's time rely on"
+)
+_said: set[str] = set()
 
 
 class Indexer:
@@ -93,6 +101,7 @@ def takes_old_options(read_csv: Callable[..., Any], say: Say) -> Callable[..., A
 
         if pd.__version__.startswith("1."):
             return read_csv(*args, **kwargs)
+        _tell_of_3(say)
         dropped = [name for name in ("infer_datetime_format", "mangle_dupe_cols", "tupleize_cols") if name in kwargs]
         kwargs = {name: value for name, value in kwargs.items() if name not in dropped}
         squeezes, skips = kwargs.pop("squeeze", False), kwargs.pop("error_bad_lines", True) is False
@@ -119,7 +128,26 @@ def iterates_by_name(iterate: Callable[..., Any], say: Say) -> Callable[..., Any
     return groups
 
 
-def keeps_objects(module: Any) -> None:
+def tells_of_3(make: Callable[..., Any], say: Say) -> Callable[..., Any]:
+    """Says what pandas 3 does otherwise when a script makes its first frame; TensorFlow and Keras import it too."""
+
+    @functools.wraps(make)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        _tell_of_3(say)
+        make(self, *args, **kwargs)
+
+    return made
+
+
+def _tell_of_3(say: Say) -> None:
+    import pandas as pd
+
+    if pd.__version__.startswith("3.") and not _said and callers.by_script():
+        _said.add(OF_3)
+        say(OF_3 % pd.__version__)
+
+
+def keeps_objects(module: Any, say: Say) -> None:
     """Lets pandas 3 read and make columns of text as objects, as until pandas 2."""
     if int(module.__version__.partition(".")[0]) >= 3:
         module.set_option("future.infer_string", False)
