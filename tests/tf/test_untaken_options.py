@@ -117,7 +117,7 @@ v = tf.get_variable("v", [4, 4], use_resource=True)
 def step():
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(tf.square(tf.matmul(tf.ones([4, 4]), v)))
-    v.assign_sub(tape.gradient(loss, v))
+    v.assign_sub(tape.gradient(loss, v) * tf.py_function(lambda: 0.1, [], tf.float32))
     return loss
 loss = step()
 with tf.Session() as session:
