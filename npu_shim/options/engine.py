@@ -16,7 +16,7 @@ from npu_shim.rewriter.errors import ConfigError, one_of
 
 ENGINES = ("auto", "session", "pjrt")
 KEY, VARIABLE = "npu_shim_engine", "NPU_SHIM_ENGINE"
-RANKS, WAYS = "NPU_SHIM_RANKS", ("apart", "together")  # environment variable: where ranks meet
+RANKS, WAYS = "NPU_SHIM_RANKS", ("together", "apart")  # environment variable: how ranks run a step; the default first
 JAX = "NPU_SHIM_JAX"  # environment variable: an interpreter with JAX
 SEES = 120  # seconds for another interpreter to say what JAX sees
 GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm60_plugin", "jax_rocm7_plugin")

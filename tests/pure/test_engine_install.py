@@ -187,11 +187,11 @@ def test_the_word_that_chose_another_way_for_steps_has_no_effect_and_is_told(mon
         switch.without_effect()
 
 
-def test_ranks_meet_around_programs_unless_they_are_told_otherwise(monkeypatch):
+def test_ranks_meet_inside_of_programs_unless_they_are_told_otherwise(monkeypatch):
     monkeypatch.delenv(options.RANKS, raising=False)
-    assert not options.ranks_meet_inside()
-    monkeypatch.setenv(options.RANKS, "together")
     assert options.ranks_meet_inside()
+    monkeypatch.setenv(options.RANKS, "apart")
+    assert not options.ranks_meet_inside()
     monkeypatch.setenv(options.RANKS, "togeter")
     with pytest.raises(ConfigError, match=r"NPU_SHIM_RANKS is 'togeter'.*did you mean 'together'"):
         options.ranks_meet_inside()

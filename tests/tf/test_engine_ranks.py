@@ -63,7 +63,7 @@ with tf.train.MonitoredTrainingSession(hooks=[hvd.BroadcastGlobalVariablesHook(0
     weights = session.run([rows, w, v])
 print("SEEN", json.dumps([means, [value.tolist() for value in weights]]), flush=True)
 """
-LINE = "RANK_SIZE=%d RANK_ID=%d NPU_SHIM_HOSTS=%s CUDA_VISIBLE_DEVICES= NPU_SHIM_ENGINE=pjrt NPU_SHIM_RANKS=together "
+LINE = "RANK_SIZE=%d RANK_ID=%d NPU_SHIM_HOSTS=%s CUDA_VISIBLE_DEVICES= NPU_SHIM_ENGINE=pjrt "
 LINE += "npu-shim run --precision-mode force_fp32 script.py %d"
 
 

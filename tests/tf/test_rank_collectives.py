@@ -25,8 +25,8 @@ ANY_JAX = pytest.mark.skipif(
 RUNS = [
     pytest.param((2, ""), id="two"),
     pytest.param((4, ""), marks=NIGHTLY, id="four"),
-    pytest.param((2, "NPU_SHIM_ENGINE=pjrt "), marks=[NIGHTLY, WITH_JAX], id="pjrt"),
-    pytest.param((2, "NPU_SHIM_ENGINE=pjrt NPU_SHIM_RANKS=together "), marks=[NIGHTLY, ANY_JAX], id="together"),
+    pytest.param((2, "NPU_SHIM_ENGINE=pjrt NPU_SHIM_RANKS=apart "), marks=[NIGHTLY, WITH_JAX], id="apart"),
+    pytest.param((2, "NPU_SHIM_ENGINE=pjrt "), marks=[NIGHTLY, ANY_JAX], id="together"),
 ]
 # by day another case shows how ranks meet
 AT_NIGHT = (

@@ -179,7 +179,7 @@ def test_a_killed_rank_is_named_and_the_job_goes_on_bit_for_bit(job, undisturbed
     resumed(job, undisturbed, 2, folder)
 
 
-TOGETHER = "NPU_SHIM_ENGINE=pjrt NPU_SHIM_RANKS=together "
+TOGETHER = "NPU_SHIM_ENGINE=pjrt "
 NIGHTLY_FAULTS = [("kill", 1), ("stop", 1), ("input", 1), ("kill3.5", 1)]
 
 
