@@ -101,7 +101,8 @@ LARGE = FLOAT32.replace("0.1)", "4e4)").replace("tf.ones_initializer", "tf.zeros
 WITH = 'with tf.Session(config=globals().get("config")) as session:'
 LEFT_OPEN = LARGE.replace(WITH, "session = tf.Session()\nif True:")
 ENABLED = 'import npu_shim; npu_shim.enable(precision_mode="auto", loss_scale=8, watch=True)\n'
-CONFIG = """
+CONFIG = (
+    """
 import tensorflow as tf
 import npu_bridge
 config = tf.ConfigProto()
@@ -109,7 +110,9 @@ entry = config.graph_options.rewrite_options.custom_optimizers.add()
 entry.name = "NpuOptimizer"
 entry.parameter_map["precision_mode"].s = b"allow_mix_precision"
 entry.parameter_map["iterations_per_loop"].i = 10
-""" + FLOAT64
+"""
+    + FLOAT64
+)
 IN_A_FUNCTION = """
 import tensorflow as tf
 v = tf.get_variable("v", [4, 4], use_resource=True)
@@ -154,7 +157,9 @@ CASES = {
     "a mode alone": ("import tensorflow as tf; tf.constant(1)", "--precision-mode auto", 0, (MODE,)),
     "an optimizer without a session": (
         "import tensorflow as tf; w = tf.Variable([1.0]); tf.train.AdamOptimizer().minimize(tf.reduce_sum(w * w))",
-        "--precision-mode allow_mix_precision", 0, (FLOAT16,),
+        "--precision-mode allow_mix_precision",
+        0,
+        (FLOAT16,),
     ),
     "fails": ("raise ValueError(1)", "--engine pjrt", 1, (ENGINE,)),
     "exits": ("import sys; sys.exit(3)", "--set precision_mode=force_fp32", 3, (SET,)),
@@ -171,21 +176,33 @@ CASES = {
     "nothing asked": (PLAIN, "--engine auto", 0, ()),
     "float64": (FLOAT64, "--precision-mode auto", 0, ("--precision-mode auto " + IN_FLOAT64,)),
     "steps that a scale skips": (
-        LARGE, "--precision-mode allow_mix_precision", 0, (SKIPPED + "; the loss scale is 0.125",)
+        LARGE,
+        "--precision-mode allow_mix_precision",
+        0,
+        (SKIPPED + "; the loss scale is 0.125",),
     ),
     "a session that nobody closes": (LEFT_OPEN, "--precision-mode allow_mix_precision", 0, (SKIPPED,)),
     "a scale below 1": (LARGE, "--precision-mode allow_mix_precision --loss-scale 0.125", 0, ()),
     "a scale without float16": (
-        LARGE, "--precision-mode force_fp32 --loss-scale 8", 0,
+        LARGE,
+        "--precision-mode force_fp32 --loss-scale 8",
+        0,
         ("--loss-scale 8 has scaled no loss: the precision mode computes nothing in float16",),
     ),
     "a watch without summaries": (
-        LARGE, "--set npu_shim_watch=true", 0, ("--set npu_shim_watch=true had no effect: no run fetched a merged",)
+        LARGE,
+        "--set npu_shim_watch=true",
+        0,
+        ("--set npu_shim_watch=true had no effect: no run fetched a merged",),
     ),
     "a config's own requests": (
-        CONFIG, "", 0,
-        ("option: precision_mode allow_mix_precision " + IN_FLOAT64,
-         "option: iterations_per_loop 10 had no effect: NPUEstimator repeats steps"),
+        CONFIG,
+        "",
+        0,
+        (
+            "option: precision_mode allow_mix_precision " + IN_FLOAT64,
+            "option: iterations_per_loop 10 had no effect: NPUEstimator repeats steps",
+        ),
     ),
 }
 if engine.has_jax() or engine.interpreter():

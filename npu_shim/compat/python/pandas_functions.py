@@ -132,11 +132,11 @@ def tells_of_3(make: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """Says what pandas 3 does otherwise when a script makes its first frame; TensorFlow and Keras import it too."""
 
     @functools.wraps(make)
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+    def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
         _tell_of_3(say)
         make(self, *args, **kwargs)
 
-    return made
+    return initialize
 
 
 def _tell_of_3(say: Say) -> None:
