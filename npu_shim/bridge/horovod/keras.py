@@ -145,27 +145,30 @@ def _computed(tensor):
     return real_keras.backend().get_session().run(tensor)
 
 
-def load_model(
-    filepath: str,
-    custom_optimizers: Any = None,
-    custom_objects: Mapping[str, Any] | None = None,
-    compression: Any = Compression.none,
-) -> Any:
-    """Returns a saved Keras model whose optimizer reduces its gradients over the ranks.
+def loading(models: Callable[[], Any]) -> Callable[..., Any]:
+    """Returns load_model of the Keras whose module `models` a function gives."""
 
-    Args:
-        filepath: as of keras.models.load_model.
-        custom_optimizers: classes of optimizers of the script's own.
-        custom_objects: as of keras.models.load_model.
-        compression: one of Compression.
-    """
-    return loaded(real_keras.models(), filepath, custom_optimizers, custom_objects, compression)
+    def load_model(
+        filepath: str,
+        custom_optimizers: Any = None,
+        custom_objects: Mapping[str, Any] | None = None,
+        compression: Any = Compression.none,
+    ) -> Any:
+        """Returns a saved Keras model whose optimizer reduces its gradients over the ranks.
+
+        Args:
+            filepath: as of load_model of Keras.
+            custom_optimizers: classes of optimizers of the script's own.
+            custom_objects: as of load_model of Keras.
+            compression: one of Compression.
+        """
+        known = {cls.__name__: cls for cls in custom_optimizers or ()}
+        model = models().load_model(filepath, custom_objects={**known, **(custom_objects or {})})
+        if model.optimizer is not None:  # a model that was never compiled has none
+            DistributedOptimizer(model.optimizer, compression=compression)
+        return model
+
+    return load_model
 
 
-def loaded(models: Any, filepath: str, custom_optimizers: Any, custom_objects: Any, compression: Any) -> Any:
-    """The same by the module `models` of a Keras."""
-    known = {cls.__name__: cls for cls in custom_optimizers or ()}
-    model = models.load_model(filepath, custom_objects={**known, **(custom_objects or {})})
-    if model.optimizer is not None:  # a model that was never compiled has none
-        DistributedOptimizer(model.optimizer, compression=compression)
-    return model
+load_model = loading(real_keras.models)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -23,18 +23,4 @@ def broadcast_global_variables(root_rank: int) -> None:
     tf.keras.backend.get_session().run(hvd.broadcast_global_variables(root_rank))
 
 
-def load_model(
-    filepath: str,
-    custom_optimizers: Any = None,
-    custom_objects: Mapping[str, Any] | None = None,
-    compression: Any = Compression.none,
-) -> Any:
-    """Returns a model that tf.keras saved, whose optimizer reduces its gradients over the ranks.
-
-    Args:
-        filepath: as of tf.keras.models.load_model.
-        custom_optimizers: classes of optimizers of the script's own.
-        custom_objects: as of tf.keras.models.load_model.
-        compression: one of Compression.
-    """
-    return keras.loaded(tf.keras.models, filepath, custom_optimizers, custom_objects, compression)
+load_model = keras.loading(lambda: tf.keras.models)
