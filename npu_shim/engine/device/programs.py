@@ -24,6 +24,9 @@ from npu_shim.pjrt.program import Program, held_by_all
 from npu_shim.step import lowered
 from npu_shim.step.counters import BOUNDS, CHECKED, ROWS
 
+# why a step is the session's after all, see `stopped`
+STOPPED = "numbers are not finite, or sizes that depend on data are others than its program can take"
+
 
 class Loaded(NamedTuple):
     """A compiled program.
@@ -455,7 +458,7 @@ def stopped(fetched: Mapping[str, Any], is_part: bool) -> bool:
     """
     holds = bool(np.all(fetched.get(CHECKED, True)))
     if is_part and not holds:
-        raise PassedBound("npu_shim: tf.check_numerics found NaN or Inf")
+        raise PassedBound("npu_shim: in a step %s" % STOPPED)
     return not holds
 
 

@@ -10,6 +10,7 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import step
+from npu_shim.engine.device.programs import STOPPED
 from npu_shim.engine.partition import facts, step_detection
 from npu_shim.engine.runtime import loops, own_input
 from npu_shim.engine.runtime.access import UNKNOWN, Access
@@ -20,7 +21,6 @@ from npu_shim.xla.sources import Source
 LOG = logging.getLogger("npu_shim")
 NO_UPDATE = "it writes no variable"
 MOST_STOPS = 3
-STOPPED = "numbers are not finite, or sizes that depend on data are others than its program can take"
 DATASET = "a dataset reads variable '%s'"  # why a step that writes it is not taken
 
 
