@@ -69,7 +69,9 @@ def lives(order: Iterable[Node], nodes: Mapping[str, Node]) -> Lives:
         order: the nodes, each behind its inputs.
         nodes: by name.
     """
-    known = Lives({}, {}, {})
+    order, known = list(order), Lives({}, {}, {})
+    if all(node.op not in SWITCHES for node in order):
+        return Lives({node.name: {} for node in order}, {}, {})
     for node in order:
         if node.op in MERGES:
             _merge(known, node, nodes)

@@ -59,6 +59,9 @@ def forward(node: Node, nodes: Mapping[str, Node]) -> Iterable[str]:
 
 def paths(order: Iterable[Node], before: Mapping[str, Iterable[str]]) -> dict[str, Path]:
     """Name -> the frames that a node is in; an Exit is in the frame that it leaves."""
+    order = list(order)
+    if all(node.op not in ENTERS for node in order):
+        return {node.name: () for node in order}
     within: dict[str, Path] = {}
     outside: dict[str, Path] = {}  # of what a node gives: an Exit gives it to the frame around it
     for node in order:

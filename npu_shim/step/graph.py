@@ -50,10 +50,9 @@ class Node(NamedTuple):
         """As errors name it."""
         return "node '%s' (%s)" % (self.name, self.op)
 
-    def sources(self) -> Iterator[str]:
+    def sources(self) -> list[str]:
         """Names of the nodes that it takes inputs of or waits for; one may come twice."""
-        yield from (name for name, _ in self.inputs)
-        yield from self.controls
+        return [*[name for name, _ in self.inputs], *self.controls]
 
 
 @dataclass(frozen=True)

@@ -31,22 +31,38 @@ from npu_shim.step import (
     state,
     told,
     turned,
+    writers,
 )
 from npu_shim.step.containers import rooms
 from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import conditionals, loops
 from npu_shim.step.control_flow.counted import Range
 from npu_shim.step.counters import ROWS, state_name
-from npu_shim.step.graph import CONTROL, Callee, Graph, Node, Program, Source, Text
-from npu_shim.step.ops import LIGHT, TABLE
+from npu_shim.step.graph import CONTROL, Graph, Node, Program, Source, Text
+from npu_shim.step.ops import TABLE
 from npu_shim.step.random import draws
 from npu_shim.step.refusals import Refusal, Unbounded, Unknown, Unsupported, why
-from npu_shim.step.rules.table import ALL, Attrs, Effect, Rule, Update
+from npu_shim.step.rules.table import ALL, IDS, Attrs, Effect, Rule, Update
 from npu_shim.step.schedule import Conditional, Item, Loop, Schedule
 from npu_shim.step.state import VIEWS
-from npu_shim.step.values import DEAD, HANDLES, Dims, Either, Grid, Handle, Pairs, Reference, Rows, Turned, is_known
+from npu_shim.step.values import (
+    DEAD,
+    HANDLES,
+    TENSORS,
+    Dims,
+    Either,
+    Grid,
+    Handle,
+    Pairs,
+    Reference,
+    Rows,
+    Turned,
+    is_known,
+)  # fmt: skip
 
 State = Mapping[str, Any]
+# ops that look at more than their rules say, of tensors too: slices, equal masks, and numbers of segments
+CAREFUL = frozenset([*row_slices.OPS, *rows.MASKS, *IDS])
 
 
 class Ranks(NamedTuple):
@@ -130,7 +146,7 @@ class Run:
         self.draws = {(graph, node): at for at, (graph, node, *_) in enumerate(program.draws)}
         self.counters = state_name(program.draws)
         self._schedules: dict[int, Schedule] = {}
-        self._writers = writers_among(program.functions)
+        self._writers = writers.among(program.functions)
         self._names = {id(graph): name for name, graph in program.functions.items()}
 
     def name_of(self, graph: Graph) -> str:
@@ -140,56 +156,12 @@ class Run:
     def schedule_of(self, graph: Graph) -> Schedule:
         """The order of a graph, made once."""
         if id(graph) not in self._schedules:
-            writers = {name: self._writes(node) for name, node in graph.nodes.items()}
-            self._schedules[id(graph)] = schedule.schedule(graph, lambda node: writers[node.name], is_costly)
+            written = {name: self._writes(node) for name, node in graph.nodes.items()}
+            self._schedules[id(graph)] = schedule.schedule(graph, lambda node: written[node.name], writers.is_costly)
         return self._schedules[id(graph)]
 
     def _writes(self, node: Node) -> Sequence[int]:
-        return writes(node, self.program.functions.keys(), self._writers)
-
-
-def writers_among(functions: Mapping[str, Graph]) -> frozenset[str]:
-    """The names of functions that may write to a variable, themselves or in what they call.
-
-    Args:
-        functions: by name.
-    """
-    writers = frozenset[str]()
-    for _ in functions:
-        more = (
-            name for name, body in functions.items()
-            if name not in writers and any(writes(node, functions, writers) for node in body.nodes.values())
-        )  # fmt: skip
-        writers, before = writers.union(more), writers
-        if writers == before:
-            break
-    return writers
-
-
-def writes(node: Node, functions: Collection[str], writers: Collection[str]) -> Sequence[int]:
-    """The numbers of a node's inputs through which it may write to a variable.
-
-    Args:
-        node: a Node.
-        functions: the names of the program's functions.
-        writers: those that may write.
-    """
-    row = TABLE.get(node.op)
-    if isinstance(row, Update):
-        return range(row.handles)
-    known = _called(node, functions) if functions else []
-    may = any(name in writers for name in known) if known else isinstance(row, Effect) and row.writes
-    return range(len(node.inputs)) if may else ()
-
-
-def _called(node: Node, functions: Collection[str]) -> list[str]:
-    called = [node.op, *(value.name for value in node.attrs.values() if isinstance(value, Callee))]
-    return [name for name in called if name in functions]
-
-
-def is_costly(op: str) -> bool:
-    """Whether an op is worth skipping where its result is not taken: XLA does not compute it in passing."""
-    return op not in LIGHT
+        return writers.writes(node, self.program.functions.keys(), self._writers)
 
 
 class Scope:
@@ -366,7 +338,9 @@ class Scope:
             return self._updated(row, node, inputs)
         if node.op in VIEWS and isinstance(inputs[0], Reference):
             return self._view(row, node, inputs)
-        values = [self.value(raw) for raw in inputs]
+        values = [self.value(raw) if type(raw) is Reference else raw for raw in inputs]
+        if node.op not in CAREFUL and _are_tensors(values):
+            return self._of_tensors(row, node, node.attrs, values)
         return eithers.computed(functools.partial(self._of_values, row, node), values)
 
     def _of_values(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
@@ -412,13 +386,19 @@ class Scope:
             values = [sizes.as_tensor(value) if isinstance(value, Dims) else value for value in values]
         if Rows in kinds or Turned in kinds:
             return self._of_rows(row, node, beside.settled(self, node, row, values))
-        _require_known(row.known, values)
         attrs = told.attrs(self, node, values)
         for value in values:
             is_other = (isinstance(value, Text) and not row.text) or (isinstance(value, List) and not row.lists)
             if isinstance(value, Handle) or is_other:
                 raise Unsupported("it takes %s, of which its rule knows nothing" % _described(value))
-        return self._in_range(row, node, attrs, values, row.apply(attrs, *values))
+        return self._of_tensors(row, node, attrs, values)
+
+    def _of_tensors(self, row: Rule, node: Node, attrs: Attrs, values: Sequence[Any]) -> Any:
+        """What a rule gives for known and traced values, or what else it takes."""
+        if row.known:
+            _require_known(row.known, values)
+        result = row.apply(attrs, *values)
+        return result if row.places is None and not row.lists else self._in_range(row, node, attrs, values, result)
 
     def _of_rows(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
         if not any(isinstance(value, (Rows, Turned)) for value in values):
@@ -477,6 +457,11 @@ class Scope:
         nodes = self.run.program.graph.nodes
         kinds = {feed: nodes[named[feed]].attrs["dtype"] for feed in self.feeds_behind(name)}
         return [feed for feed, dtype in kinds.items() if isinstance(dtype, np.dtype) and dtype.kind in "iub"]
+
+
+def _are_tensors(values: Sequence[Any]) -> bool:
+    """Whether all values are known or traced; asked for each node, most of which take nothing else."""
+    return False not in [isinstance(value, TENSORS) for value in values]
 
 
 def _require_known(numbers: Sequence[int], values: Sequence[Any]) -> None:

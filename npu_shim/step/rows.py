@@ -397,6 +397,9 @@ def split(rule: Handler, number: int) -> Handler:
     return parts
 
 
+MASKS = ("Where", "Reshape")  # ops that may take a mask
+
+
 def same_places(node: Any, values: Sequence[Any]) -> Any:
     """A key that equal masks have, of an op that may say how many rows there are; None for other ones.
 

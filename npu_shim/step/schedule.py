@@ -143,6 +143,9 @@ class _Scheduler:
 
     def _place(self, node: Node) -> None:
         path = self._paths[node.name]
+        if not path:
+            self._levels[path].members[node.name].append(node.name)
+            return
         for depth in range(len(path) + 1):
             at, below = path[:depth], path[: depth + 1]
             unit = node.name if depth == len(path) else "(%s)" % path[depth]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any, Callable, Mapping
 
@@ -49,6 +50,7 @@ def unpacked(content: bytes) -> Program:
     return lookups.bounded(program)
 
 
+@functools.lru_cache(maxsize=None)
 def dtype_of(name: str) -> Any:
     """The np.dtype of a TensorFlow dtype's name, references like their values; the name where it holds no numbers."""
     name = name[: -len("_ref")] if name.endswith("_ref") else name

@@ -25,7 +25,7 @@ from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session.clusters import unchecked
 from npu_shim.step import packing
 from npu_shim.xla import pipeline, rewriting, states
-from npu_shim.xla.passes import host_reports, pruning, writers
+from npu_shim.xla.passes import host_reports, pruning, shared_constants, writers
 from npu_shim.xla.sources import Argument, Source
 from npu_shim.xla.states import StateVariable
 
@@ -61,7 +61,7 @@ class Prepared:
         plan: the precision Plan, None if no precision option was given.
         manner: how it is prepared.
         draws: its random ops that have a state, as `step.packing.draws` gives them.
-        modules: the module of graph_def without prints and assertions, until `module` takes it.
+        modules: the module that `module` gives, until it is taken.
         contents: what `packed` has written.
     """
 
@@ -94,10 +94,10 @@ class Prepared:
         return packing.packed(module, feeds, _asked_again(map(_name, self.fetches)))
 
     def module(self) -> Module:
-        """A module of graph_def, without prints and assertions."""
+        """A module of graph_def, without prints, assertions and copies of constants."""
         with contextlib.suppress(IndexError):
             return self.modules.pop()
-        return _without_reports(self.graph_def, self.fetches, self.feeds)
+        return _module_of(self.graph_def, self.fetches, self.feeds)
 
     def on(self, platform: str) -> Prepared:
         """The same as a program for another platform, as JAX names it: "cpu", "gpu"."""
@@ -216,18 +216,19 @@ def of_step(
         values: as in `prepare`.
     """
     graph_def = pruning.without_places(graph_def)
-    module = _without_reports(graph_def, wanted, feeds)
+    module = _module_of(graph_def, wanted, feeds)
     draws = tuple(packing.draws(module))
     state = (*states.of_module(module, values, source), *states.of_draws(draws))
     return Prepared(graph_def, tuple(wanted), feeds, state, plan, manner, draws, [module])
 
 
-def _without_reports(graph_def, fetches, feeds):
-    """The module of a step, without prints and assertions; what is fed and fetched is what is fed."""
+def _module_of(graph_def, fetches, feeds):
+    """The module of a step, without prints, assertions, copies of constants; what is fed and fetched is what is fed."""
     results = pipeline.results_of(map(_name, fetches))
     results.update((feed.name, name + ":0") for name, feed in feeds.items() if feed.name in results)
     module = pipeline.module_of(graph_def, results)
     host_reports.eliminate(module)
+    shared_constants.share(module)
     return module
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 from typing import Callable, Iterable
 
 from ..ir.graph import Graph, Node
@@ -81,9 +80,8 @@ def _walk(
 ) -> dict[Node, None]:
     """The nodes that are reached breadth first, with those where the walk begins."""
     reached = dict.fromkeys(nodes)
-    pending = collections.deque(reached)
-    while pending:
-        node = pending.popleft()
+    pending = list(reached)
+    for node in pending:  # grows while it is read
         for neighbour in neighbours(node) if through is None or through(node) else ():
             if neighbour not in reached:
                 reached[neighbour] = None

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 import reference_material
 import tensorflow.compat.v1 as tf
-from passes_as_text import after
+from passes_as_text import after, module_of
 
 from npu_shim import cli
 from npu_shim.cli.graphs import opt
@@ -14,12 +14,12 @@ from npu_shim.options import passes
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.ir import graphdef, text
-from npu_shim.rewriter.passes import pipeline
+from npu_shim.rewriter.passes import pipeline, structure
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline
 from npu_shim.session.clusters import unchecked
 from npu_shim.session.pipeline import SESSION
 from npu_shim.xla import step_function
-from npu_shim.xla.passes import dead_control_dependencies
+from npu_shim.xla.passes import dead_control_dependencies, shared_constants
 from npu_shim.xla.pipeline import PRUNE
 from npu_shim.xla.sources import Source
 
@@ -104,6 +104,28 @@ def test_waits_for_effects_stay(source):
     before, version = text.show(module), module.version
     dead_control_dependencies.eliminate(module)
     assert (text.show(module), module.version) == (before, version)
+
+
+COPIES = """
+x:Placeholder{dtype=float32} p:Placeholder{dtype=bool} a:Const{dtype=float32, value=float32<>(0.5)}
+b:Const{dtype=float32, value=float32<>(0.5)} c:Const{dtype=float32, value=float32<>(2.0)}
+d:Const{dtype=float32, value=float32<>(0.5)}(^x) e:Const{dtype=float32, value=float32<>(0.5)}
+f:Const{dtype=int32, value=int32<>(2)} y:Mul{T=float32}(x, b) z:AddN{T=float32, N=4}(a, b, c, d, ^b)
+w:Pow{T=float32}(y, e) return y:0=y z:0=z e:0=e w:0=w
+"""
+
+
+def test_equal_constants_are_one_but_for_those_that_wait_or_are_fetched():
+    module = graphdef.read(graphdef.write(module_of(COPIES)))
+    for name, value in module_of(COPIES).results().items():
+        module.graph.results[name] = module.graph.value(value)
+    shared_constants.share(module)
+    assert structure.violations(module) == []
+    shown = text.show(module)
+    assert "y:Mul{T=float32}(x, a)" in shown
+    assert "z:AddN{N=4, T=float32}(a, a, c, d, ^a)" in shown
+    assert "w:Pow{T=float32}(y, e)" in shown
+    assert sorted(node.name for node in module.graph if node.op == "Const") == ["a", "c", "d", "e", "f"]
 
 
 # -- running -----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from npu_shim.step.values import is_known, xp
 DIRECT = {
     "abs": lax.abs, "add": lax.add, "exp": lax.exp, "equal": lax.eq, "greater": lax.gt, "greater_equal": lax.ge,
     "less": lax.lt, "less_equal": lax.le, "log": lax.log, "maximum": lax.max, "minimum": lax.min, "multiply": lax.mul,
-    "negative": lax.neg, "not_equal": lax.ne, "sqrt": lax.sqrt, "subtract": lax.sub, "tanh": lax.tanh,
+    "negative": lax.neg, "not_equal": lax.ne, "sqrt": lax.sqrt, "square": lax.square, "subtract": lax.sub,
+    "tanh": lax.tanh, "true_divide": lax.div,
 }  # fmt: skip
 
 
@@ -29,11 +30,19 @@ def _same(name: str) -> Rule:
     def computed(attrs: Attrs, *values: Any) -> Any:
         if is_known(*values):
             return getattr(np, name)(*values)
-        if primitive is None or any(value.dtype != values[0].dtype or value.dtype == bool for value in values):
+        if primitive is None or not _is_direct(name, values):
             return getattr(jnp, name)(*values)
         return primitive(*_of_one_rank(values))
 
     return Rule(computed, rows="each")
+
+
+def _is_direct(name: str, values: Sequence[Any]) -> bool:
+    """Whether lax computes of these what jax.numpy does: of one dtype, which is not bool; quotients are no integers."""
+    dtype = values[0].dtype
+    if dtype == np.bool_ or (name == "true_divide" and _is_whole(values[0])):
+        return False
+    return all(value.dtype == dtype for value in values)
 
 
 def _direct(name: str, otherwise: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
