@@ -77,7 +77,7 @@ class Engine:
         self.session, self.options = session, session_options.of_session(session)
         self.device = None
         self.off = ""  # why no more runs are taken
-        self.shares = together.is_wanted(session, devices.of(self.options.values))
+        self.shares = together.is_wanted(session)
         self.hosts = job_of_hosts.of(os.environ)
         self._together = Together(self)
         self._in_parts = threading.Lock()  # held for a step of several programs, which leave tensors on the device

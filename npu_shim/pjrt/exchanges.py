@@ -8,6 +8,10 @@ which is what those of jax.lax become under `shard_map` as well.
 
 Ranks that are in no group of an exchange take no part in it: their own programs do not have it. StableHLO wants them
 named all the same: a reduction leaves each of them alone, the others put them in groups of the same size.
+
+Of ranks with several devices each, a device meets those with its own number of the other ranks. XLA's partitioner,
+which divides a rank's values among its devices, reduces part by part what is divided, and first makes whole what is
+gathered.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ BETWEEN_DEVICES = 1  # type of a channel
 _channels = itertools.count(1)  # a number for each exchange, of which one program has none twice
 
 
-def all_reduce(x: Any, reduction: str, members: Sequence[int], count: int) -> Any:
+def all_reduce(x: Any, reduction: str, members: Sequence[int], count: int, devices: int = 1) -> Any:
     """Returns the reduction of the members' arrays.
 
     Args:
@@ -35,37 +39,40 @@ def all_reduce(x: Any, reduction: str, members: Sequence[int], count: int) -> An
         reduction: a key of REDUCTIONS.
         members: numbers of the ranks that exchange, in the mesh.
         count: how many ranks run the program.
+        devices: how many each of them has, one rank's numbered after the other's.
     """
     alone = [[number] for number in range(count) if number not in members]
-    return _all_reduce.bind(x, reduction=reduction, groups=_rows([list(members), *alone]), channel=next(_channels))
+    groups = _rows([list(members), *alone], devices)
+    return _all_reduce.bind(x, reduction=reduction, groups=groups, channel=next(_channels))
 
 
-def all_gather(x: Any, members: Sequence[int], count: int) -> Any:
+def all_gather(x: Any, members: Sequence[int], count: int, devices: int = 1) -> Any:
     """Returns the members' arrays one after the other, along the first dimension; arguments as of `all_reduce`.
 
     Raises:
         ValueError: the other ranks cannot be put in groups of that size.
     """
-    return _all_gather.bind(x, groups=_alike(members, count), channel=next(_channels))
+    return _all_gather.bind(x, groups=_alike(members, count, devices), channel=next(_channels))
 
 
-def all_to_all(x: Any, members: Sequence[int], count: int) -> Any:
+def all_to_all(x: Any, members: Sequence[int], count: int, devices: int = 1) -> Any:
     """Returns what each member has for this one, of arrays with a row of the first dimension for each of them."""
-    return _all_to_all.bind(x, groups=_alike(members, count), channel=next(_channels))
+    return _all_to_all.bind(x, groups=_alike(members, count, devices), channel=next(_channels))
 
 
-def _alike(members: Sequence[int], count: int) -> tuple[tuple[int, ...], ...]:
+def _alike(members: Sequence[int], count: int, devices: int) -> tuple[tuple[int, ...], ...]:
     others = [number for number in range(count) if number not in members]
     size = len(members)
     if len(others) % size:
         raise ValueError("%d of %d ranks gather, and the others make no groups of that size" % (size, count))
-    return _rows([list(members), *(others[at : at + size] for at in range(0, len(others), size))])
+    return _rows([list(members), *(others[at : at + size] for at in range(0, len(others), size))], devices)
 
 
-def _rows(groups: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Groups as rows of one length, shorter ones with -1 behind."""
+def _rows(groups: Sequence[Sequence[int]], devices: int) -> tuple[tuple[int, ...], ...]:
+    """Groups of ranks as groups of devices: rows of one length, shorter ones with -1 behind."""
     longest = max(map(len, groups))
-    return tuple((*group, *[-1] * (longest - len(group))) for group in groups)
+    of_devices = ([rank * devices + own for rank in group] for group in groups for own in range(devices))
+    return tuple((*group, *[-1] * (longest - len(group))) for group in of_devices)
 
 
 def _lowered(build: Any) -> Any:

@@ -23,6 +23,7 @@ from npu_shim.rewriter.errors import ConfigError
 
 ALL = "all"
 AXIS = "batch"  # the axis of the mesh of devices, of those of one host where a part of the state is on each
+RANKS = "ranks"  # the axis before it where ranks run programs together, each with devices of its own
 HOSTS = "hosts"  # the axis before it, of several hosts
 # what is asked for -> roles of the variables of which each device has a part
 SHARDED: dict[str, tuple[str, ...]] = {"off": (), "optimizer": ("optimizer",), "all": ("optimizer", "parameter")}
@@ -36,11 +37,13 @@ class Placement:
         devices: tuple of jax devices, of one platform; of None where only their number matters.
         shard_state: which variables are divided, a key of SHARDED.
         hosts: of how many hosts they are, as many of each, one host's after the other's.
+        ranks: how many ranks run programs together, with as many devices each; these are one rank's.
     """
 
     devices: tuple[Any, ...]
     shard_state: str = "off"
     hosts: int = 1
+    ranks: int = 1
 
     @property
     def platform(self) -> str:

@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import threading
+from dataclasses import replace
 from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
@@ -77,8 +78,8 @@ class Program:
     ) -> None:
         self.manifest = described
         self.device = placement.devices[0]
-        self._placement = placement
-        self.ranks = ranks.of(jax, described.ranks) if described.ranks else None
+        self._placement = replace(placement, ranks=max(len(described.ranks), 1))
+        self.ranks = ranks.of(jax, described.ranks, self._placement) if described.ranks else None
         self._jax = jax
         self._artifact = artifact
         self._compiled: dict[int | None, Any] = {}
@@ -180,9 +181,12 @@ class Program:
 
     def _lowered_for_ranks(self, of: ranks.Ranks, whole: Callable[..., Any], *given: Any) -> Any:
         described = self._jax.tree.map(of.described, given)
-        donated: dict[str, Any] = {"donate_argnums": 0} if self._donate else {}
+        options: dict[str, Any] = {"donate_argnums": 0} if self._donate else {}
+        if len(self._placement.devices) > 1:
+            new_state = {name: of.sharding(own) for name, own in self._new_state().items()}
+            options["out_shardings"] = new_state, of.sharding(self._placement.whole)
         step = of.around(whole, given)
-        return self._jax.jit(step, **donated).lower(*described).compile(compiler_options=self._options_of_several())
+        return self._jax.jit(step, **options).lower(*described).compile(compiler_options=self._options_of_several())
 
     def _options_of_several(self) -> dict[str, Any]:
         """Compiler options of a program of several processes."""
@@ -230,9 +234,12 @@ class Program:
 
     def _gathered(self, value: Any, number: int, dtype: str) -> Any:
         """A parameter as a whole, in a dtype to which each device has cast its part."""
-        constrained = self._jax.lax.with_sharding_constraint
-        own = constrained(value.astype(dtype), self._placement.of_state(self.manifest.arguments[number]))
-        return constrained(own, self._placement.whole)
+        own = self._constrained(value.astype(dtype), self._placement.of_state(self.manifest.arguments[number]))
+        return self._constrained(own, self._placement.whole)
+
+    def _constrained(self, value: Any, where: Any) -> Any:
+        """A value of this process's devices in a sharding; of ranks, its axes are some of those of all ranks' mesh."""
+        return self._jax.lax.with_sharding_constraint(value, where if self.ranks is None else where.spec)
 
     def _is_divided(self, tensor: Tensor) -> bool:
         is_parameter = tensor.kind == "state" and tensor.role == "parameter"
@@ -247,7 +254,7 @@ class Program:
     def _whole(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values of variables with parameters as a whole: the partitioner would rather divide activations."""
         parts = [t for t in self.manifest.state if self._is_divided(t) and t.name not in self._narrow]
-        gathered = (self._jax.lax.with_sharding_constraint(values[t.name], self._placement.whole) for t in parts)
+        gathered = (self._constrained(values[t.name], self._placement.whole) for t in parts)
         return {**values, **dict(zip((t.name for t in parts), gathered))}
 
     def _aval(self, tensor: Tensor) -> Any:

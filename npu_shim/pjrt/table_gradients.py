@@ -17,7 +17,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 from npu_shim.pjrt import artifacts
 from npu_shim.pjrt.manifest import Tensor
-from npu_shim.pjrt.placement import AXIS, HOSTS, Placement
+from npu_shim.pjrt.placement import AXIS, HOSTS, RANKS, Placement
 
 NAME = "npu_shim_table_gradient"
 MOVES = {"stablehlo." + name for name in ("reshape", "transpose", "slice", "optimization_barrier")}
@@ -169,8 +169,9 @@ def _text(one: Any, placement: Placement) -> str:
     if rows.shape[0] % devices:
         return ""
     axes = {HOSTS: placement.hosts, AXIS: placement.parts} if placement.divides_hosts else {AXIS: devices}
+    mesh = {RANKS: placement.ranks, **axes} if placement.ranks > 1 else axes
     sizes = {
-        "mesh": ", ".join('"%s"=%d' % item for item in axes.items()),
+        "mesh": ", ".join('"%s"=%d' % item for item in mesh.items()),
         "axes": "{%s}" % ", ".join('"%s"' % name for name in axes),
         "n": devices, "r": rows.shape[0], "p": rows.shape[0] // devices, "v": table[0],
         "d": "x".join(map(str, table[1:])), "i": ids.element_type, "rest": ", {}" * (rows.rank - 1),

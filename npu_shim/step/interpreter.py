@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -39,6 +39,7 @@ from npu_shim.step.control_flow import conditionals, loops
 from npu_shim.step.control_flow.counted import Range
 from npu_shim.step.counters import ROWS, state_name
 from npu_shim.step.graph import CONTROL, Graph, Node, Program, Source, Text
+from npu_shim.step.meeting import ALONE, Ranks
 from npu_shim.step.ops import TABLE
 from npu_shim.step.random import draws
 from npu_shim.step.refusals import Refusal, Unbounded, Unknown, Unsupported, why
@@ -63,23 +64,6 @@ from npu_shim.step.values import (
 State = Mapping[str, Any]
 # ops that look at more than their rules say, of tensors too: slices, equal masks, and numbers of segments
 CAREFUL = frozenset([*row_slices.OPS, *rows.MASKS, *IDS])
-
-
-class Ranks(NamedTuple):
-    """The ranks that run a program together.
-
-    Attributes:
-        size: how many.
-        groups: key of a group, as TensorFlow numbers it -> the numbers of its ranks among these, in TensorFlow's order.
-        assumed: what the program takes for granted of the others, in words; filled while it is interpreted.
-    """
-
-    size: int
-    groups: Mapping[int, Sequence[int]]
-    assumed: list[str]
-
-
-ALONE = Ranks(1, {}, [])
 
 
 def function(

@@ -12,6 +12,7 @@ from jax import export
 from npu_shim.rewriter.collector import without_collector
 from npu_shim.step import interpreter, narrowing, platforms
 from npu_shim.step.lowered import Lowered
+from npu_shim.step.meeting import Ranks
 from npu_shim.step.refusals import Refusal
 from npu_shim.step.unpacking import dtype_of, unpacked
 
@@ -22,7 +23,7 @@ Described = list[Any]  # [name, dtype's name, shape]
 def lowered(
     content: bytes, feeds: list[Described], state: list[Described], known: Mapping[str, Any], platform: str,
     products: str, ranks: tuple[int, Mapping[str, Any]] = (1, {}), told: Mapping[str, Any] | None = None,
-    narrow: Sequence[str] = (),
+    narrow: Sequence[str] = (), devices: int = 1,
 ) -> Lowered:  # fmt: skip
     """Lowers a step.
 
@@ -37,9 +38,10 @@ def lowered(
         told: as of `interpreter.function`, of a tensor [dtype's name, value as nested lists]; None likewise.
         narrow: names of the dtypes to which the caller can round feeds for devices with memory of their own, see
             `narrowing`.
+        devices: how many each of several ranks has.
     """
     count, groups = ranks
-    meeting = interpreter.Ranks(count, {int(key): members for key, members in groups.items()}, [])
+    meeting = Ranks(count, {int(key): members for key, members in groups.items()}, [], devices)
     program = unpacked(content)
     function = interpreter.function(program, meeting, _arrays(told))
     dtypes = {name: dtype_of(dtype) for name, dtype, _ in feeds}

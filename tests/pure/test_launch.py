@@ -261,6 +261,30 @@ def test_one_worker_for_each_gpu(launched, monkeypatch):
     assert [process.environment["CUDA_VISIBLE_DEVICES"] for process in started] == ["3", "5"]
 
 
+@pytest.mark.parametrize(("words", "cards", "told"), [
+    (["-n", "2", "--devices", "2"], ["0,1", "2,3"], "--devices=2"),
+    (["-n", "2", "--devices=all"], ["0,1", "2,3"], "--devices=2"),
+    (["--devices", "2"], ["0,1", "2,3"], "--devices=2"),
+    (["--devices", "all"], ["0,1,2,3"], "--devices=4"),
+    (["-n", "3", "--devices", "all"], ["0", "1", "2"], "--devices=1"),
+])  # fmt: skip
+def test_each_worker_has_several_cards(launched, monkeypatch, words, cards, told):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    started, _ = launched(*words, "script.py")
+    assert [process.environment["CUDA_VISIBLE_DEVICES"] for process in started] == cards
+    assert all(process.arguments == ["run", told, "script.py"] for process in started)
+
+
+def test_each_worker_has_several_cards_by_the_environment(launched, monkeypatch, capsys):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    monkeypatch.setenv("NPU_SHIM_DEVICES", "all")
+    started, _ = launched("-n", "2", "script.py")
+    assert [process.arguments for process in started] == [["run", "--devices=2", "script.py"]] * 2
+    monkeypatch.setenv("NPU_SHIM_DEVICES", "3")
+    assert cli.main(["launch", "-n", "2", "script.py"]) == 2
+    assert "2 workers with 3 devices each on this host, which has 4 GPUs" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -11,7 +11,7 @@ jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 
 from jax import numpy as jnp  # noqa: E402
 
-from npu_shim.pjrt import jax_compat, placement, table_gradients  # noqa: E402
+from npu_shim.pjrt import jax_compat, placement, ranks, table_gradients  # noqa: E402
 from npu_shim.pjrt.manifest import Tensor  # noqa: E402
 
 ROWS, WORDS, WIDTH, DEVICES = 16, 7, 3, 4
@@ -67,11 +67,30 @@ def computed():
         text = lowered.as_text()
         said = text.count('"stablehlo.scatter"('), "7x3xbf16" in text, len(EXCHANGE.findall(program.as_text()))
         outcomes.append((off, *said))
-    return outcomes
+    return [*outcomes, of_ranks()]
+
+
+def of_ranks():
+    """The same of two ranks with two devices each: one rank's part of a program of both."""
+    rows = jax.devices()[: DEVICES // 2], jax.devices()[DEVICES // 2 :]
+    placed = placement.Placement(tuple(rows[0]), ranks=2)
+    both = ranks.Ranks(jax, tuple(map(tuple, rows)), placed)
+    artifact = table_gradients.for_devices(artifact_of("bfloat16"), ARGUMENTS, placed)
+    with jax.enable_x64(True):
+        where = [placed.whole, placed.of_feed((ROWS,)), placed.of_feed((ROWS, WIDTH))]
+        put = [jax.device_put(np.concatenate([v, v]), both.sharding(at)) for v, at in zip(operands(), where)]
+        own = [jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=at) for v, at in zip(operands(), where)]
+        described = [(value.shape, value.dtype) for value in own]
+        function = jax_compat.function(jax, artifact, described, described[:1], "cpu")
+        lowered = jax.jit(both.around(function, own)).lower(*put)
+        program = lowered.compile()
+        off = np.abs(np.asarray(program(*put)[0]).reshape(2, WORDS, WIDTH) - jax.jit(step("bfloat16"))(*operands()))
+    return float(off.max()), "7x3xbf16" in lowered.as_text(), ranks.met(program.as_text(), 2)
 
 
 def test_rows_are_added_up_once_and_travel_in_bfloat16_where_layers_take_them_so():
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
-        outcomes = alone.submit(computed).result(300)
+        *outcomes, (off, is_rounded, exchanges) = alone.submit(computed).result(300)
     assert [off < bound for (off, *_), bound in zip(outcomes, (2e-3, 1e-6, 1e-6))] == [True] * 3
     assert [said for _, *said in outcomes] == [[1, True, 1], [1, False, 1], [1, False, 1]]
+    assert (off < 2e-3, is_rounded, exchanges) == (True, True, ())

@@ -63,19 +63,29 @@ with tf.train.MonitoredTrainingSession(hooks=[hvd.BroadcastGlobalVariablesHook(0
     weights = session.run([rows, w, v])
 print("SEEN", json.dumps([means, [value.tolist() for value in weights]]), flush=True)
 """
+SHARED = [("optimizer", ()), ("off", pytest.mark.nightly), ("all", pytest.mark.nightly)]
 LINE = "RANK_SIZE=%d RANK_ID=%d NPU_SHIM_HOSTS=%s CUDA_VISIBLE_DEVICES= NPU_SHIM_ENGINE=pjrt "
 LINE += "npu-shim run --precision-mode force_fp32 script.py %d"
 
 
+@pytest.fixture(scope="module")
+def at_once():
+    """What `forked.server` yields."""
+    with forked.server(3600) as run:
+        yield run
+
+
 @pytest.mark.skipif(not (engine.has_jax() or engine.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none")
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.nightly)])
-def test_ranks_run_one_program_and_have_the_weights_of_one_process(tmp_path, size):
+@pytest.mark.parametrize(("size", "words"), [
+    (2, ""), pytest.param(4, "", marks=pytest.mark.nightly),
+    *(pytest.param(2, "NPU_SHIM_DEVICES=2 NPU_SHIM_SHARD_STATE=%s" % word, marks=marks) for word, marks in SHARED),
+])  # fmt: skip
+def test_ranks_run_one_program_and_have_the_weights_of_one_process(at_once, tmp_path, size, words):
     (tmp_path / "script.py").write_text(SCRIPT)
     hosts = ",".join("localhost:%d" % port for port in layout.free_ports(size))
     alone = "NPU_SHIM_ENGINE=session npu-shim run --precision-mode force_fp32 script.py %d" % size
-    lines = [alone, *(LINE % (size, rank, hosts, size) for rank in range(size))]
-    with forked.server() as at_once:
-        one, *others = at_once([(line, tmp_path) for line in lines])
+    lines = [alone, *(words + " " + LINE % (size, rank, hosts, size) for rank in range(size))]
+    one, *others = at_once([(line, tmp_path) for line in lines])
     assert not any(ended.status for ended in (one, *others)), "\n".join(ended.output for ended in (one, *others))
     (means, weights), *seen = (json.loads(ended.output.split("SEEN ")[1].splitlines()[0]) for ended in (one, *others))
     for rank, ((own_means, own_weights), ended) in enumerate(zip(seen, others)):
@@ -87,6 +97,7 @@ def test_ranks_run_one_program_and_have_the_weights_of_one_process(tmp_path, siz
         assert len(taken) == 2 if rank in (0, size - 1) else 1, ended.output  # with a summary; for a batch of its own
         assert "in its middle" not in ended.output
         assert "outside of the program" not in ended.output
+        assert ("is one program on 2 devices (cpu)" in ended.output) == ("NPU_SHIM_DEVICES=2" in words)
 
 
 TEXT = """
@@ -105,20 +116,44 @@ def test_what_a_compiled_program_exchanges_is_read_from_its_text():
         "f32[8]{0} all-reduce replica_groups={{0,1},{2}}",
     )
     assert [is_of_all(exchange, 3) for exchange in exchanges] == [True, True, False]
+
+
+OF_SEVERAL = """
+  %a = f32[4]{0} all-reduce(%x), channel_id=1, replica_groups=[2,2]<=[4], use_global_device_ids=true, to_apply=%r
+  %b = f32[3,3]{1,0} all-reduce(%y), channel_id=2, replica_groups={{0,2},{1,3}}, to_apply=%r
+  %c = f32[8]{0} all-gather(%z), channel_id=3, replica_groups=[2,2]<=[2,2]T(1,0), dimensions={0}
+  %d = f32[5]{0} all-reduce(%y), channel_id=4, replica_groups={{0,1,2,3}}, to_apply=%r
+"""
+
+
+def test_what_the_devices_of_one_rank_exchange_is_no_matter_of_the_others():
+    exchanges = met(OF_SEVERAL, 2)
+    assert exchanges == (
+        "f32[3,3]{1,0} all-reduce replica_groups={{0,1}} of {{0,2},{1,3}}",
+        "f32[8]{0} all-gather replica_groups={{0,1}} of [2,2]<=[2,2]T(1,0)",
+        "f32[5]{0} all-reduce replica_groups={{0,1}} of {{0,1,2,3}}",
+    )
+    assert all(is_of_all(exchange, 2) for exchange in exchanges)
+    assert not any(is_of_all(exchange, 3) for exchange in exchanges)
+    assert len(met(OF_SEVERAL)) == 4
+
+
+def test_what_is_assumed_of_the_others_is_of_its_ranks():
     assert (is_of_all("[0, 1, 2] [[4]]", 3), is_of_all("[0, 1] [[4]]", 3)) == (True, False)
 
 
-@pytest.mark.parametrize(("visible", "local", "card"), [
-    ("3", 1, None), ("", 1, None), ("0,1,2,3", 1, 1), ("2,3", 3, 1), (None, 1, 1),
+@pytest.mark.parametrize(("visible", "local", "devices", "cards"), [
+    ("3", 1, 1, None), ("", 1, 1, None), ("0,1,2,3", 1, 1, [1]), ("2,3", 3, 1, [1]), (None, 1, 1, [1]),
+    ("4,5", 1, 2, None), ("0,1,2,3", 1, 2, [2, 3]), ("0,1,2,3", 1, "all", [2, 3]), ("0", 0, "all", None),
 ])  # fmt: skip
-def test_a_rank_that_sees_several_cards_takes_its_own(monkeypatch, tmp_path, visible, local, card):
+def test_a_rank_that_sees_several_cards_takes_its_own(monkeypatch, tmp_path, visible, local, devices, cards):
     for number in range(2):
         (tmp_path / ("nvidia%d" % number)).touch()
     monkeypatch.setattr(of_ranks, "CARDS", str(tmp_path / "nvidia[0-9]*"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert of_ranks.own_card(local) == card
+    assert of_ranks.own_cards(of_ranks.Job("a:1", 4, local, local, 1, (), devices, 2)) == cards
 
 
 class TestWhetherRanksHaveAProgramTogether:
@@ -167,3 +202,13 @@ def test_where_jax_does_not_bring_the_ranks_together_a_line_says_so(monkeypatch,
     words = "the ranks' steps are cut where they meet: JAX's distributed runtime: rank 0 (a:1) has none"
     assert said == ["engine: " + words]
     assert watch._told.pop(together.TOLD) == ""
+
+
+def test_ranks_with_different_numbers_of_devices_end_with_an_error(monkeypatch):
+    monkeypatch.setattr(ranks, "world_rank", lambda: 1)
+    monkeypatch.setattr(ranks, "addresses", lambda: ["a:1", "b:2"])
+    monkeypatch.setattr(watch, "told", lambda rank, name: ["a:7", 2])
+    monkeypatch.setattr(together, "_jobs", [])
+    words = r"rank 1 \(b:2\) has devices=4, and rank 0 \(a:1\) 2: give all ranks the same number"
+    with pytest.raises(together.Unlike, match=words):
+        together.worker({"npu_shim_devices": "4"})

@@ -27,6 +27,7 @@ RUNS = [
     pytest.param((4, ""), marks=NIGHTLY, id="four"),
     pytest.param((2, "NPU_SHIM_ENGINE=pjrt NPU_SHIM_RANKS=apart "), marks=[NIGHTLY, WITH_JAX], id="apart"),
     pytest.param((2, "NPU_SHIM_ENGINE=pjrt "), marks=[NIGHTLY, ANY_JAX], id="together"),
+    pytest.param((2, "NPU_SHIM_ENGINE=pjrt NPU_SHIM_DEVICES=2 "), marks=[NIGHTLY, ANY_JAX], id="devices"),
 ]
 # by day another case shows how ranks meet
 AT_NIGHT = (

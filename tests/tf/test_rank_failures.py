@@ -180,15 +180,16 @@ def test_a_killed_rank_is_named_and_the_job_goes_on_bit_for_bit(job, undisturbed
 
 
 TOGETHER = "NPU_SHIM_ENGINE=pjrt "
-NIGHTLY_FAULTS = [("kill", 1), ("stop", 1), ("input", 1), ("kill3.5", 1)]
+NIGHTLY_FAULTS = [("kill", 1, 1), ("stop", 1, 1), ("input", 1, 1), ("kill3.5", 1, 1), ("kill", 0, 2), ("stop", 1, 2)]
 
 
 @pytest.mark.skipif(not (engine.has_jax() or engine.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none")
 @pytest.mark.nightly  # a minute each: JAX in a worker for each rank
-@pytest.mark.parametrize(("fault", "bad"), [("kill", 0), *NIGHTLY_FAULTS])
-def test_a_rank_is_named_that_is_lost_where_ranks_run_one_program(job, fault, bad):
+@pytest.mark.parametrize(("fault", "bad", "devices"), [("kill", 0, 1), *NIGHTLY_FAULTS])
+def test_a_rank_is_named_that_is_lost_where_ranks_run_one_program(job, fault, bad, devices):
     """Rank 0 has the service that brings the programs together; without it the others' workers end at once."""
-    ended, _ = job(fault, bad=bad, environment=TOGETHER)
+    ended, _ = job(fault, bad=bad, environment=TOGETHER + "NPU_SHIM_DEVICES=%d " % devices)
+    assert ("on 2 devices (cpu)" in ended[1 - bad].output) == (devices == 2)
     assert "which 2 ranks run together" in ended[1 - bad].output
     words = {
         "stop": ("DeadlineExceededError", STOPPED),

@@ -19,8 +19,9 @@ from npu_shim.cli.scripts.arguments import Option
 from npu_shim.distributed.hosts import job as of_hosts
 from npu_shim.distributed.job import description, rank_table
 from npu_shim.distributed.launcher import layout, workers
-from npu_shim.options import engine
+from npu_shim.options import devices, engine
 from npu_shim.options.entrances import forced
+from npu_shim.pjrt.placement import ALL
 from npu_shim.rewriter.errors import ConfigError
 
 COUNT, HOSTS, INDEX, PORT, GRACE = "-n", "--hosts", "--host-index", "--port", "--grace"
@@ -28,8 +29,8 @@ OWN_INPUT = "--input-per-host"
 SECONDS = 10  # of grace
 OPTIONS = {
     COUNT: Option(
-        "a number of workers", "N", "how many workers, over all hosts; without it one for each GPU of this host, or "
-        "for each device of the rank table that RANK_TABLE_FILE names",
+        "a number of workers", "N", "how many workers, over all hosts; without it one for each GPU of this host (for "
+        "each N of them, with --devices N), or for each device of the rank table that RANK_TABLE_FILE names",
     ),
     HOSTS: Option(
         "the names of the hosts, H1,H2", "H1,H2", "the hosts, by the names at which they reach each other; the same "
@@ -74,14 +75,17 @@ def main(argv: Sequence[str]) -> int:
             "%s needs %s and %s, without %s: it is for hosts that run a script as one; ranks (%s N) have an input of "
             "their own" % (OWN_INPUT, HOSTS, running.DEVICES, COUNT, COUNT)
         )
-    places, index = _places(options)
-    gpus = _gpus(places, index)
+    own = _devices(options)
+    places, index = _places(options, own)
+    gpus = _gpus(places, index, own)
+    if own == ALL and gpus:  # all that the worker has, of which it is told the number
+        given = [pair for pair in given if pair[0] != running.DEVICES] + [(running.DEVICES, str(len(gpus[0])))]
     ports = _ports(places, index, options.get(PORT))
     started = [
         workers.Worker(
             "rank %d" % place.rank, "%s:%d" % (place.host, ports[place.rank]),
             ["run", *_passed_on(given, place.rank == 0), *argv],
-            layout.environment_of(place, places, ports, gpus, os.environ),
+            layout.environment_of(place, places, ports, [",".join(cards) for cards in gpus], os.environ),
         )
         for place in _here(places, index)
     ]  # fmt: skip
@@ -135,13 +139,20 @@ def _check_script(script: str) -> None:
     running.require_readable(script)
 
 
-def _places(options: Mapping[str, str]) -> tuple[list[layout.Place], int]:
-    """Returns the Place of each rank, and the number of this host."""
+def _devices(options: Mapping[str, str]) -> int | str:
+    """How many devices each worker has, or "all", which the workers of a host share."""
+    if running.DEVICES in options:
+        return running.checked_devices(options)
+    return devices.checked(os.environ.get(devices.VARIABLE) or 1, devices.VARIABLE)
+
+
+def _places(options: Mapping[str, str], count: int | str) -> tuple[list[layout.Place], int]:
+    """Returns the Place of each rank, of which each has so many devices, and the number of this host."""
     hosts = _hosts(options)
     if COUNT in options:
         places = layout.places(_count(options[COUNT]), hosts or [description.ONE_HOST])
     else:
-        places = _places_without_count(hosts)
+        places = _places_without_count(hosts, count)
     known = list(dict.fromkeys(place.host for place in places))
     return places, _index(known, options.get(INDEX))
 
@@ -164,8 +175,8 @@ def _index(known: Sequence[str], given: str | None) -> int:
     return int(index)
 
 
-def _places_without_count(hosts: Sequence[str]) -> list[layout.Place]:
-    """As the rank table says, or one for each GPU."""
+def _places_without_count(hosts: Sequence[str], count: int | str) -> list[layout.Place]:
+    """As the rank table says, or one for each GPU, or each number of them."""
     table = rank_table.named(os.environ)
     if table is not None and not hosts:
         return layout.of_hosts(table.hosts)
@@ -173,7 +184,8 @@ def _places_without_count(hosts: Sequence[str]) -> list[layout.Place]:
     if not gpus or len(hosts) > 1:
         as_one = "; or, with %s, %s N, for a script that knows of no ranks" % (HOSTS, running.DEVICES)
         raise ConfigError("npu-shim launch needs %s N, %s%s" % (COUNT, OPTIONS[COUNT].expected, as_one))
-    return layout.places(gpus, hosts or [description.ONE_HOST])
+    workers_here = 1 if count == ALL else max(gpus // int(count), 1)
+    return layout.places(workers_here, hosts or [description.ONE_HOST])
 
 
 def _here(places: Sequence[layout.Place], index: int) -> list[layout.Place]:
@@ -181,13 +193,14 @@ def _here(places: Sequence[layout.Place], index: int) -> list[layout.Place]:
     return [place for place in places if place.host == host]
 
 
-def _gpus(places: Sequence[layout.Place], index: int) -> list[str]:
-    """The GPUs of this host's workers; none on a machine without."""
+def _gpus(places: Sequence[layout.Place], index: int, count: int | str) -> list[list[str]]:
+    """The GPUs of each of this host's workers; none on a machine without."""
     gpus, wanted = layout.visible_gpus(os.environ), len(_here(places, index))
-    if gpus and wanted > len(gpus):
-        words = (wanted, len(gpus), layout.VISIBLE)
-        raise ConfigError("%d workers on this host, which has %d GPUs; with %s=-1 they run on its CPUs" % words)
-    return gpus
+    share = max(len(gpus) // wanted, 1) if count == ALL else int(count)
+    if gpus and wanted * share > len(gpus):
+        words = (wanted, " with %d devices each" % share if share > 1 else "", len(gpus), layout.VISIBLE)
+        raise ConfigError("%d workers%s on this host, which has %d GPUs; with %s=-1 they run on its CPUs" % words)
+    return [gpus[at * share : (at + 1) * share] for at in range(wanted)] if gpus else []
 
 
 def _ports(places: Sequence[layout.Place], index: int, given: str | None) -> list[int]:

@@ -93,7 +93,7 @@ def environment_of(
         place: its Place.
         all_places: list of every rank's Place.
         ports: port of each rank.
-        gpus: names of this machine's GPUs, one for each worker here; empty for CPUs.
+        gpus: names of this machine's GPUs, for each worker here its own, "2,3"; empty for CPUs.
         base: the environment that it is added to.
     """
     environment = alone(base)

@@ -114,7 +114,7 @@ class InProcess:
         if hosts:
             self.where = "%d devices (%s) of %d hosts" % (count, self.platform, len(hosts))
         self._values: dict[str, Any] = {}
-        self._spread: dict[str, Any] = {}  # name of a value that is a part of all ranks' array -> its own shape
+        self._spread: dict[str, Any] = {}  # name of a value that is a part of all ranks' array -> own (shape, sharding)
         self._roles: dict[str, str] = {}  # of variables, as the first program has them: all must find them in one place
         self._programs: dict[int, Loaded] = {}
         self._lowered: dict[bytes, Any] = {}  # graph -> what `lowering` made of it, of the last that was lowered
@@ -146,7 +146,8 @@ class InProcess:
         kept = tuple(t.name for t in manifest.kept)
         call, places = _steps_of(program), self._places(MAIN, manifest.taken)
         meets = manifest.ranks or self._placement.hosts > 1
-        exchanges = (*done.assumed, *ranks.met(program.compile().as_text())) if meets else ()
+        devices = len(self._placement.devices) if manifest.ranks else 1
+        exchanges = (*done.assumed, *ranks.met(program.compile().as_text(), devices)) if meets else ()
         passed = tuple(t.name for t in manifest.results if t.kind == "passed")
         number, rows = next(self._numbers), rows_of(places, manifest.iterations)
         self._programs[number] = Loaded(
@@ -167,7 +168,8 @@ class InProcess:
         Returns:
             `step.lowered.Lowered.answer()`, and as "trouble" why that folder did not serve, "" if it did.
         """
-        done, trouble = lowered.of(content, {**asked, "platform": self.platform}, cache)
+        own = {"devices": len(self._placement.devices)} if "ranks" in asked else {}
+        done, trouble = lowered.of(content, {**asked, **own, "platform": self.platform}, cache)
         self._lowered = {content: done}
         return {**done.answer(), "trouble": trouble}
 
@@ -223,12 +225,12 @@ class InProcess:
     def _held(self, names: Iterable[str], of: ranks.Ranks | None) -> dict[str, Any]:
         """Values of variables as a program of this process, or of these ranks, takes them; they stay so."""
         for name in names:
-            value = self._values[name]
-            if of is None and name in self._spread:
-                self._values[name] = ranks.own_part(value, self._spread.pop(name))
-            elif of is not None and (name not in self._spread or value.sharding != of.sharding):
-                own = ranks.own_part(value, self._spread[name]) if name in self._spread else value
-                self._spread[name], self._values[name] = own.shape, of.spread(own)
+            value, spread = self._values[name], self._spread.get(name)
+            if of is None and spread is not None:
+                self._values[name] = ranks.own_part(self._jax, value, *self._spread.pop(name))
+            elif of is not None and (spread is None or value.sharding.mesh != of.mesh):
+                own = value if spread is None else ranks.own_part(self._jax, value, *spread)
+                self._spread[name], self._values[name] = (own.shape, own.sharding), of.spread(own)
         return {name: self._values[name] for name in names}
 
     def run(
@@ -335,7 +337,8 @@ class InProcess:
         self.settle()
         key = tuple(members), len(numbers)
         if key not in self._meetings:
-            self._meetings[key] = ranks.meeting(ranks.of(self._jax, members))
+            first = placement.Placement(self._placement.devices[:1])
+            self._meetings[key] = ranks.meeting(ranks.of(self._jax, members, first))
         told: list[list[int]] = self._meetings[key](numbers).tolist()
         return told
 
@@ -405,10 +408,12 @@ def _steps_of(program: Program) -> Callable[..., Any]:
 
 def _step_of_ranks(program: Program, of: ranks.Ranks) -> Callable[..., Any]:
     one, shapes = program.compile(), {tensor.name: tensor.shape for tensor in program.manifest.results}
+    where = {feed.name: of.placement.of_feed(feed.shape) for feed in program.manifest.taken}
+    whole = of.placement.whole
 
     def call(replaced: Any, kept: Any, places: Any, count: int) -> Any:
-        new, fetched = one(replaced, kept, {name: of.spread(place) for name, place in places.items()})
-        return new, {name: ranks.own_part(value, shapes[name]) for name, value in fetched.items()}
+        new, fetched = one(replaced, kept, {name: of.spread(place, where[name]) for name, place in places.items()})
+        return new, {name: ranks.own_part(of.jax, value, shapes[name], whole) for name, value in fetched.items()}
 
     return call
 

@@ -30,7 +30,7 @@ from npu_shim.distributed.launcher.layout import free_ports
 from npu_shim.distributed.liveness import watch
 from npu_shim.engine.device.worker import remote
 from npu_shim.engine.runtime.runs import Known
-from npu_shim.options import engine, words
+from npu_shim.options import devices, engine, words
 from npu_shim.pjrt.ranks import Job, is_of_all
 from npu_shim.rewriter.errors import ConfigError, unnamed
 from npu_shim.session import lines
@@ -45,9 +45,13 @@ _lock = threading.Lock()
 _jobs: list[Job | None] = []  # this process's, once that is decided
 
 
-def is_wanted(session: tf.Session, devices: Any) -> bool:
-    """Whether a session's steps shall be programs of all ranks; `devices` are those of each rank."""
-    return ranks.world_size() > 1 and devices == 1 and engine.ranks_meet_inside() and cluster.is_own(session)
+class Unlike(ConfigError):
+    """Ranks were given different numbers of devices."""
+
+
+def is_wanted(session: tf.Session) -> bool:
+    """Whether a session's steps shall be programs of all ranks."""
+    return ranks.world_size() > 1 and engine.ranks_meet_inside() and cluster.is_own(session)
 
 
 def worker(values: Mapping[str, Any]) -> remote.Worker | None:
@@ -55,18 +59,23 @@ def worker(values: Mapping[str, Any]) -> remote.Worker | None:
 
     Args:
         values: option values.
+
+    Raises:
+        Unlike: rank 0 was given another number of devices.
     """
     with _lock:
         if _jobs == [None]:
             return None
-        python = sys.executable if engine.has_jax() else engine.interpreter()
+        python, count = sys.executable if engine.has_jax() else engine.interpreter(), devices.of(values)
         try:
-            job = (_jobs[0] if _jobs else None) or _own_job()
-            opened = remote.Worker(str(python), job=job, shard_state=words.SHARD_STATE.of(values))
+            job = (_jobs[0] if _jobs else None) or _own_job(count)
+            opened = remote.Worker(str(python), devices=count, job=job, shard_state=words.SHARD_STATE.of(values))
             if not _jobs and job.rank != 0:  # whose service must not end before what listens to it
                 cluster.before_end(opened.started.end)
             _jobs[:] = [job]
             return opened
+        except Unlike:
+            raise
         except (ImportError, ConfigError, RuntimeError) as reason:
             _jobs[:] = [None]
             watch.tell(TOLD, "")
@@ -75,20 +84,33 @@ def worker(values: Mapping[str, Any]) -> remote.Worker | None:
             return None
 
 
-def _own_job() -> Job:
-    """This process's job; rank 0's address is told by it. Raises ConfigError where it tells none in time."""
+def _own_job(count: int | str) -> Job:
+    """This process's job; rank 0's address is told by it.
+
+    Args:
+        count: of this rank's devices.
+
+    Raises:
+        ConfigError: rank 0 tells no address in time.
+        Unlike: it has another number of devices.
+    """
     own, seconds = ranks.world_rank(), watch.seconds_of(watch.CONNECT_LIMIT)
     if own == 0:
         address = "%s:%d" % (host_of(ranks.addresses()[0]), free_ports(1)[0])
-        watch.tell(TOLD, address)
+        watch.tell(TOLD, [address, count])
     else:
-        until, address = time.monotonic() + seconds, watch.told(0, TOLD)
-        while address is None and time.monotonic() < until:
+        until, told = time.monotonic() + seconds, watch.told(0, TOLD)
+        while told is None and time.monotonic() < until:
             time.sleep(PAUSE)
-            address = watch.told(0, TOLD)
-        if not address:
+            told = watch.told(0, TOLD)
+        if not told:
             raise ConfigError("%s has none" % watch.name_of(0))
-    return Job(address, ranks.world_size(), own, ranks.get_local_rank_id(), int(seconds))
+        address, first = told
+        if first != count:
+            words = watch.name_of(own), count, watch.name_of(0), first
+            raise Unlike("%s has devices=%s, and %s %s: give all ranks the same number" % words)
+    local = ranks.get_local_rank_id(), int(seconds), (), count, ranks.get_local_rank_size()
+    return Job(address, ranks.world_size(), own, *local)
 
 
 @dataclass

@@ -23,8 +23,11 @@ def for_devices(
     artifact: bytes, table: Mapping[str, str], highest: bool, placement: Placement
 ) -> tuple[bytes, dict[str, str]]:
     """Substitutes where the program runs on GPUs that run the kernels; see `substituted`."""
-    rows = "with a part of the state on each, kernels are for the cards of one host"
-    why = rows if placement.divides_hosts else unfit(placement.devices[0])
+    why = unfit(placement.devices[0])
+    if placement.divides_hosts:
+        why = "with a part of the state on each, kernels are for the cards of one host"
+    elif placement.ranks > 1 and len(placement.devices) > 1:
+        why = "of ranks, kernels are for those with one card each"
     if why:
         return artifact, dict.fromkeys(table, why)
     return substituted(artifact, table, highest, "cuda", len(placement.devices))

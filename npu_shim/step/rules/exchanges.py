@@ -42,7 +42,7 @@ def _exchanged(exchange: Callable[..., Any], key: Callable[[Any, Node, Any], int
 def _reduced(ranks: Any, node: Node, value: Any, members: Any) -> Any:
     if node.attrs["final_op"] not in FINAL or node.attrs["merge_op"] not in exchanges.REDUCTIONS:
         raise Unsupported("it reduces by %s and %s" % (node.attrs["merge_op"], node.attrs["final_op"]))
-    total = exchanges.all_reduce(traced(value), node.attrs["merge_op"], members, ranks.size)
+    total = exchanges.all_reduce(traced(value), node.attrs["merge_op"], members, ranks.size, ranks.devices)
     return total if node.attrs["final_op"] == "Id" else total / jnp.asarray(len(members), total.dtype)
 
 
@@ -50,11 +50,11 @@ def _gathered(ranks: Any, node: Node, value: Any, members: Any) -> Any:
     if is_known(value) and np.issubdtype(value.dtype, np.integer):
         ranks.assumed.append("%s %s" % (list(members), value.tolist()))
         return np.concatenate([value] * len(members))
-    return exchanges.all_gather(traced(value), members, ranks.size)
+    return exchanges.all_gather(traced(value), members, ranks.size, ranks.devices)
 
 
 def _swapped(ranks: Any, node: Node, value: Any, members: Any) -> Any:
-    return exchanges.all_to_all(traced(value), members, ranks.size)
+    return exchanges.all_to_all(traced(value), members, ranks.size, ranks.devices)
 
 
 def _of_attribute(scope: Any, node: Node, inputs: Any) -> int:
