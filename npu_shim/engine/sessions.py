@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.distributed.hosts import job as job_of_hosts
 from npu_shim.distributed.job import cluster
 from npu_shim.distributed.sharding import updates
-from npu_shim.engine.device import programs
+from npu_shim.engine.device import feeding, programs
 from npu_shim.engine.device.worker import memory, remote, starting
 from npu_shim.engine.meetings import Together
 from npu_shim.engine.runtime import hosts, loops, own_input, requests, together
@@ -378,7 +378,7 @@ class Engine:
             most = self.programs.most[number]
             if not self.bring(run, written):
                 return None
-            staging = self._staging(run, number, len(steps)) if part == 0 and self._ahead.reads_any else {}
+            staging = self._staging(run, number, steps[0]) if part == 0 and len(steps) == 1 else {}
             for first in range(0, len(steps), most):
                 fetched = self.device.run(number, *steps[first : first + most], **staging)
                 ran = True
@@ -402,15 +402,18 @@ class Engine:
             run.known.refuse(error, isinstance(error, memory.NoRoom))
             return None
 
-    def _staging(self, run, number, count):
-        """What a device's `run` of some steps is given for feeds that are there, and to bring there the next step's."""
-        if count > 1:  # a loop's are not staged
-            return {}
+    def _staging(self, run, number, feeds):
+        """What a device's `run` of a step is given for feeds that are there, and to bring there the next step's."""
+        staged = run.staged[-1] if run.staged else None
+        if staged is None and feeding.is_large(feeds) and self.device.is_busy:
+            staged = self.device.stage(number, feeds)
+        if not self._ahead.reads_any:
+            return {"staged": staged}
 
         def begin():
             self._ahead.stage(_nodes(run.step.feed), run.request.feeds, functools.partial(self.device.stage, number))
 
-        return {"staged": run.staged[-1], "meanwhile": begin} if run.staged else {"meanwhile": begin}
+        return {"staged": staged, "meanwhile": begin}
 
     def bring(self, run, written):
         """Brings a step's variables to the device; returns whether they are there."""

@@ -5,12 +5,14 @@ Arrays of dtypes that numpy lacks (bfloat16) are stored as their bits, under the
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.util
 import json
 import os
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -69,19 +71,40 @@ def copy(value: Any, place: Any, casting: Any = "equiv") -> None:
     Raises:
         TypeError: the dtype of `place` is another one than `casting` allows.
     """
-    parts = min(os.cpu_count() or 1, CORES, len(place) if place.ndim else 1, place.nbytes // PART)
+    if place.flags.c_contiguous and value.flags.c_contiguous:  # a single row is divided as well
+        value, place = value.reshape(-1), place.reshape(-1)
+    count = place.nbytes // PART if place.ndim else 0
+    rows = -(-len(place) // count) if count > 1 else 0  # of a part
+    parts = iter(range(0, len(place), rows)) if rows else iter(())  # each is taken by one thread
 
-    def part(number: int) -> None:
-        rows = slice(number * len(place) // parts, (number + 1) * len(place) // parts)
+    def work() -> None:
         with np.errstate(over="ignore"):
-            np.copyto(place[rows], value[rows], casting)
+            for first in parts:
+                np.copyto(place[first : first + rows], value[first : first + rows], casting)
 
-    if parts > 1:
-        with ThreadPoolExecutor(parts) as pool:
-            list(pool.map(part, range(parts)))
-    else:
+    if not rows:
         with np.errstate(over="ignore"):
             np.copyto(place, value, casting)
+        return
+    helping = _helping(work, min(os.cpu_count() or 1, CORES, count) - 1)
+    work()
+    for helper in helping:
+        if not helper.cancel():  # one that has not begun has nothing left to do: cores may be busy with other things
+            helper.result()
+
+
+def _helping(work: Callable[[], None], count: int) -> list[Future[None]]:
+    """Has so many other threads do some work at once, fewer where there are no more."""
+    helping: list[Future[None]] = []
+    with contextlib.suppress(RuntimeError):  # the interpreter ends, or the process may have no more threads
+        helping.extend(_helpers().submit(work) for _ in range(count))
+    return helping
+
+
+@functools.lru_cache(maxsize=None)
+def _helpers() -> ThreadPoolExecutor:
+    """Threads that are kept: starting one can take as long as its part of a copy. In a forked process none begins."""
+    return ThreadPoolExecutor(CORES - 1, "npu_shim_copy")
 
 
 def write(path: str, values: Iterable[tuple[str, Any]]) -> None:

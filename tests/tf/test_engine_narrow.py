@@ -1,6 +1,7 @@
 """Feeds that only casts to 16 bits read: they reach a device with memory of its own in 16 bits, rounded alike."""
 
 from concurrent import futures
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -96,10 +97,18 @@ def test_what_an_iterator_reads_is_staged_in_the_dtype_in_which_the_step_uses_it
     assert narrow[0] == wide[0]
 
 
+ROWS = (DRAW.randn(7, 1 << 19) * np.float32(3e4)).astype("f")
+LAYOUTS = {
+    "rows": ROWS, "one row": ROWS.reshape(1, -1), "by columns": np.asfortranarray(ROWS), "every other": ROWS[:, ::-2],
+    "other order of bytes": ROWS.astype(">f4"), "no element": ROWS[:0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_a_large_array_is_copied_by_several_cores_as_by_one(monkeypatch, dtype):
+def test_a_large_array_is_copied_by_several_cores_as_by_one(monkeypatch, dtype, layout):
     monkeypatch.setattr(arrays.os, "cpu_count", lambda: 5)
-    value = (DRAW.randn(7, 1 << 19) * np.float32(3e4)).astype("f")
+    value = LAYOUTS[layout]
     place, expected = (np.zeros(value.shape, arrays.dtype_of(dtype)) for _ in range(2))
     arrays.copy(value, place, "same_kind")
     with np.errstate(over="ignore"):
@@ -107,3 +116,18 @@ def test_a_large_array_is_copied_by_several_cores_as_by_one(monkeypatch, dtype):
     assert place.tobytes() == expected.tobytes()
     with pytest.raises(TypeError, match="Cannot cast"):
         arrays.copy(value, np.zeros(value.shape, np.int32))
+
+
+def test_a_copy_waits_for_no_thread_that_has_not_begun(monkeypatch):
+    monkeypatch.setattr(arrays.os, "cpu_count", lambda: 5)
+    asked = []
+
+    def never(work):
+        asked.append(futures.Future())
+        return asked[-1]
+
+    monkeypatch.setattr(arrays, "_helpers", lambda: SimpleNamespace(submit=never))
+    place = np.zeros_like(ROWS)
+    arrays.copy(ROWS, place)
+    np.testing.assert_array_equal(place, ROWS)
+    assert [one.cancelled() for one in asked] == [True] * 4

@@ -179,6 +179,30 @@ def test_a_batch_is_on_the_device_before_its_step_and_goes_there_while_the_step_
         assert begun < since < until < ended
 
 
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_large_feed_is_on_the_device_before_the_step_that_runs_has_ended(monkeypatch, busy):
+    device = remote.Worker if not options.has_jax() else programs.InProcess
+    monkeypatch.setattr(device, "is_busy", busy)
+    rows = np.random.RandomState(5).rand(90_000, 6).astype("f")
+    given = tf.placeholder(tf.float32, [None, 6])
+    _, train = step(given)
+    values = {}
+    for engine in ("session", "pjrt"):
+        with session_of(engine) as session:
+            session.run(tf.global_variables_initializer())
+            session.run(train, {given: rows})
+            seen = spied(monkeypatch, device) if engine == "pjrt" else []
+            for number in range(3):
+                fed = rows * number
+                session.run(train, {given: fed})
+                fed[...] = np.nan  # it is the script's again
+            session.run(train, {given: rows[:5]})  # what is small waits for its turn
+            values[engine] = session.run(tf.trainable_variables())
+    np.testing.assert_allclose(values["pjrt"], values["session"], rtol=1e-4)
+    assert sum(what == "stage" for what, *_ in seen) == 3 * busy
+    assert [of for what, _, _, of in seen if what == "there"] == [[given.name]] * 3 * busy
+
+
 @pytest.mark.parametrize("fetches", [True, False], ids=["results are fetched", "nothing is fetched"])
 def test_threads_that_share_an_iterator_and_a_session_train_on_each_batch_once(fetches):
     rows = np.random.RandomState(2).randint(0, 7, [1024, 6]).astype("f")

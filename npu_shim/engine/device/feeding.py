@@ -1,6 +1,6 @@
 """Places for the feeds of programs, and feeds that reach the device before their step.
 
-    step n runs, fed from one of two places   |   what is read for step n + 1 is copied to the other, and to the device
+    step n runs, fed from one of two places   |   what step n + 1 is given is copied to the other, and to the device
 
 A step for which nothing was staged has a third place, which it fills when the step before it is done.
 """
@@ -72,6 +72,12 @@ class Turns:
 def among(staged: Staged | None, feeds: Mapping[str, Any]) -> list[str]:
     """Names of the feeds of a step that were staged: those whose values are the same objects."""
     return [] if staged is None else [name for name, value in staged.values.items() if feeds.get(name) is value]
+
+
+def is_large(feeds: Mapping[str, Any]) -> bool:
+    """Whether feeds of a step are worth being staged while the step before it runs: np.ndarrays by name."""
+    size: int = sum(value.nbytes for value in feeds.values())
+    return size >= arrays.PART
 
 
 def rows_of(places: dict[str, Any], iterations: int) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 import time
 from dataclasses import replace
 from types import MappingProxyType
@@ -123,6 +124,7 @@ class InProcess:
         # for feeds, by place: fresh memory of that size would cost more than the copy
         self._memory = {place: np.zeros(0, np.uint8) for place in (MAIN, *STAGED)}
         self._turns = Turns()
+        self._staging = threading.Lock()  # one thread at a time stages
         self._on_device: dict[int, dict[str, Any]] = {}  # feeds that are staged, by their place
         self._pending: Any = None  # what the last step computes
         self._before: dict[str, Any] = {}  # the state that it replaces
@@ -278,12 +280,18 @@ class InProcess:
         results: dict[str, Any] = fetched
         return results
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a step runs."""
+        first = next(iter(self._jax.tree.leaves(self._pending)), None)  # all that a program computes is ready at once
+        return first is not None and not first.is_ready()
+
     def stage(self, number: int, values: Mapping[str, Any]) -> Staged | None:
-        """Copies feeds of a program's next step to the device, while it runs another step, in another thread.
+        """Copies feeds of a program's next step to the device, while it runs another step.
 
         Args:
             number: of the program.
-            values: dict of tensor name to np.ndarray.
+            values: dict of tensor name to np.ndarray, which may change again once this returns.
 
         Returns:
             what `run` takes; None where they must wait for their step, as those of another shape.
@@ -292,19 +300,18 @@ class InProcess:
         values = {} if program is None else {name: values[name] for name in program.shardings if name in values}
         if program is None or not values:
             return None
-        place, since = self._turns.begin(values), time.monotonic()
-        if place not in program.places:
-            program.places[place] = self._places(place, program.feeds)
-        row = {name: program.places[place][name] for name in values}
-        try:
+        with self._staging, contextlib.suppress(KeyError, TypeError, ValueError, RuntimeError):
+            place, since = self._turns.begin(values), time.monotonic()
+            if place not in program.places:
+                program.places[place] = self._places(place, program.feeds)
+            row = {name: program.places[place][name] for name in values}
             fill([row], [values])
             self.place(number, place, row)
-        except (KeyError, TypeError, ValueError, RuntimeError):
-            return None
-        return Staged(number, values, since, time.monotonic())
+            return Staged(number, values, since, time.monotonic())
+        return None
 
     def place(self, number: int, place: int, feeds: Mapping[str, Any]) -> None:
-        """Brings feeds of a program's next step to the device, while it runs another step, in another thread.
+        """Brings feeds of a program's next step to the device, while it runs another step.
 
         Args:
             number: of the program.

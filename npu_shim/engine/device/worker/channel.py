@@ -80,7 +80,7 @@ class Channel:
         poll = select.poll()  # select() takes no descriptors above 1023
         poll.register(self._end, select.POLLIN)
         until = time.monotonic() + seconds
-        while not poll.poll(1000):  # a signal that comes just before poll() does not end it
+        while not poll.poll(1000 * min(seconds, 1)):  # a signal that comes just before poll() does not end it
             if time.monotonic() > until:
                 return False
         return True

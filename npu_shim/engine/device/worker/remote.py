@@ -178,6 +178,12 @@ class Worker:
                 self.settle()
             return dict(program.fetches)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a step runs, see `InProcess.is_busy`."""
+        with self._lock:
+            return self._then is not None and not self._channel.wait(0)
+
     def stage(self, number: int, values: Mapping[str, Any]) -> Staged | None:
         """Copies feeds of a program's next step to the device, see `InProcess.stage`."""
         program = self._programs.get(number)
