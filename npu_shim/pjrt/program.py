@@ -19,6 +19,7 @@ from npu_shim.pjrt import (  # fmt: skip
     narrow_gathers,
     products,
     program_cache,
+    rank_sums,
     ranks,
     table_gradients,
 )
@@ -223,6 +224,7 @@ class Program:
             artifact, self.attention = substitution.for_devices(artifact, table, highest, self._placement)
         for rewritten in (merged_rows.for_devices, table_gradients.for_devices):
             artifact = rewritten(artifact, self.manifest.arguments, self._placement)
+        artifact = rank_sums.for_devices(artifact, self._placement)
         divided = [number for number, t in enumerate(self.manifest.arguments) if self._is_divided(t)]
         narrow: Sequence[tuple[int, str]] = ()
         if divided:
