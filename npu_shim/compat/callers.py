@@ -13,9 +13,12 @@ OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def message(problem: str) -> str:
-    """Returns an error's text: `problem` with our prefix, and file and line of the innermost frame outside npu_shim."""
+    """Returns an error's text: `problem` with our prefix, and file and line of the innermost frame outside npu_shim.
+
+    A library's `__getattr__` is none: it stands between us and who asks for an attribute.
+    """
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and _ours(frame.f_code.co_filename):
+    while frame is not None and (_ours(frame.f_code.co_filename) or frame.f_code.co_name == "__getattr__"):
         frame = frame.f_back
     where = "" if frame is None else " [%s, line %d]" % (frame.f_code.co_filename, frame.f_lineno)
     return "npu_shim: %s%s" % (problem, where)

@@ -13,6 +13,7 @@ from npu_shim.compat.python import (
     libraries_then,
     parameters,
     scipy_functions,
+    sklearn_functions,
     then,
 )
 
@@ -24,10 +25,18 @@ assert frame.ix[0, "a"] == 1 and frame.ix[:, 0].tolist() == [1, 2] and frame.T.i
 assert frame["b"].str.replace(".", "-").tolist() == ["x-y", "y"] and frame["b"].str.split(".", 1).str.len().max() == 2
 assert pd.get_dummies(["x", "y"]).values.dtype == np.uint8 and pd.unique(["x", "x"]).tolist() == ["x"]
 assert [name for name, _ in frame.groupby(["a"])] == [1, 2] and pd.np is np
+frame = pd.DataFrame({"a": [1, 3], "b": ["x", "y"], "c": ["z", "z"]})
+assert frame.get_value(1, "a") == 3 and frame.a.get_value(0) == 1 and frame.get_value(1, 0, takeable=True) == 3
+assert frame.set_value(0, "a", 5).a.set_value(1, 4).tolist() == [5, 4]
+assert frame.mean().index.tolist() == frame.corr().columns.tolist() == ["a"]
+assert frame.groupby("c").sum().columns.tolist() == ["a"] and frame.groupby("c").b.sum().tolist() == ["xy"]
+days = pd.Series([1, 2], pd.to_datetime(["2019-01-31", "2019-02-01"], infer_datetime_format=True)).to_frame("a")
+assert days["2019-02"].a.tolist() == [2]
 import pickle
 assert all(pickle.loads(pickle.dumps(function)) is function for function in (pd.read_csv, pd.concat, pd.get_dummies))
 assert pd.Series([1.0, np.nan]).fillna(method="ffill").tolist() == [1, 1]
 open("t.csv", "w").write("a b\\n1 x\\n1 2 3\\n")
+assert pd.read_csv("t.csv", header=None, prefix="X", sep="#").columns.tolist() == ["X0"]
 assert pd.read_csv("t.csv", delim_whitespace=True, error_bad_lines=False, warn_bad_lines=False).shape == (1, 2)
 for ask, told in (
     (lambda: pd.Panel, "pandas.Panel is not in pandas %s: pandas 0.25.3 had it; use a dict of DataFrames"),
@@ -54,6 +63,27 @@ from sklearn.linear_model import Lasso
 assert abs(Lasso(0.1).fit([[0.0], [1]], [0, 1]).coef_[0] - 0.6) < 1e-6
 import pickle
 assert pickle.loads(pickle.dumps(log_loss)) is log_loss and pickle.loads(pickle.dumps(confusion_matrix))
+from sklearn.cluster import KMeans, MiniBatchKMeans
+from sklearn.grid_search import GridSearchCV
+from sklearn.manifold import TSNE
+from sklearn.metrics import precision_recall_curve
+from sklearn.model_selection import KFold
+from sklearn.preprocessing import OneHotEncoder
+assert KMeans(2).n_init == 10 and KMeans(2, n_init=4).n_init == 4
+assert (MiniBatchKMeans().n_init, MiniBatchKMeans().batch_size) == (3, 100)
+assert (TSNE().init, TSNE().learning_rate) == ("random", 200)
+assert precision_recall_curve([0, 1, 1], [0.1, 0.4, 0.8])[1].tolist() == [1, 0.5, 0]
+assert OneHotEncoder().fit(np.array([["a"]])).get_feature_names().tolist() == ["x0_a"]
+for make, said in (
+    (lambda: OneHotEncoder(n_values=3), "OneHotEncoder.__init__ takes no n_values any more: since scikit-learn 0.22"),
+    (lambda: KFold(4, n_folds=2), "model_selection has folds of n_splits"),
+):
+    try:
+        make()
+    except TypeError as error:
+        assert said in str(error), error
+    else:
+        assert False
 forest = RandomForestRegressor(2, "mse", n_jobs=1, max_features="auto")
 assert (forest.criterion, forest.max_features) == ("squared_error", 1.0)
 try:
@@ -76,6 +106,10 @@ assert skimage.morphology.remove_small_objects(np.ones((2, 2), bool), 4).all()
 one, other = np.random.RandomState(0).rand(2, 8, 8)
 ratio = skimage.measure.compare_psnr
 assert ratio(one, other, 1) == ratio(im_true=one, im_test=other, data_range=1)
+from PIL import ImageFont
+assert ImageFont.load_default().getsize("hello") == (30, 11)
+import skimage.feature
+assert skimage.feature.peak_local_max(np.eye(5)[2:3].T * np.eye(5)[2], indices=False).tolist()[2] == [0, 0, 1, 0, 0]
 image = np.random.RandomState(0).rand(4, 4, 3)
 assert np.allclose(skimage.filters.gaussian(image, 1)[..., 0], skimage.filters.gaussian(image[..., 0], 1))
 """
@@ -83,12 +117,44 @@ SCIPY = """
 import numpy as np, scipy, scipy.integrate, scipy.signal, scipy.sparse, scipy.stats
 assert scipy.sqrt(-1) == 1j and scipy.mean([1, 3]) == 2 and scipy.signal.hann(3).tolist() == [0, 1, 0]
 assert scipy.stats.mode([1, 2, 2])[0][0] == 2 and scipy.sparse.eye(2).A.tolist() == [[1, 0], [0, 1]]
+assert scipy.sparse.find(scipy.sparse.csr_matrix([[0, 1], [2, 0]]))[2].tolist() == [2, 1]
+assert np.allclose(scipy.stats.mannwhitneyu([1.0, 2, 3, 4], [2.5, 5, 6, 7]), (2, 0.0562), atol=1e-4)
+import scipy.misc
+image = np.full((3, 3), 9, np.uint8)
+image[1, 1] = 90
+assert scipy.misc.imfilter(image, "smooth")[1, 1] == 40
 assert abs(scipy.integrate.simps([1, 2, 3, 5]) - 7.916666) < 1e-5  # SciPy 1.4
+"""
+PLOTS = """
+import matplotlib
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+plt.style.use("seaborn-whitegrid")
+figure = plt.figure()
+assert figure.gca(projection="3d").name == "3d" and plt.gca(projection="polar").name == "polar"
+plt.grid(b=True)
+figure.canvas.set_window_title("a title")
+"""
+PYTHON = """
+import cgi, html.parser, json, random, xml.etree.ElementTree
+assert json.loads("[1]", encoding="utf-8") == [1] and cgi.escape('<"') == '&lt;"'
+assert cgi.escape('<"', True) == "&lt;&quot;" and html.parser.HTMLParser().unescape("&lt;") == "<"
+assert xml.etree.ElementTree.ElementTree(xml.etree.ElementTree.fromstring("<a/>")).getiterator("a")
+for own in random, random.Random():
+    own.seed(2)
+    assert own.sample({1, 2, 3, 9, 11}, 2) == [1, 11]  # of Python 3.7
+    letters = list("abcd")
+    own.shuffle(letters, lambda: 0.3)
+    assert "".join(letters) == "dcab", letters
 """
 
 
 @pytest.mark.parametrize(
-    ("library", "script"), [("pandas", PANDAS), ("sklearn", SKLEARN), ("skimage", IMAGES), ("scipy", SCIPY)]
+    ("library", "script"),
+    [
+        *[("pandas", PANDAS), ("sklearn", SKLEARN), ("skimage", IMAGES), ("scipy", SCIPY)],
+        *[("matplotlib", PLOTS), ("cgi", PYTHON)],
+    ],
 )
 def test_a_script_of_the_time_runs(library, script, tmp_path):
     pytest.importorskip(library)
@@ -168,6 +234,27 @@ def test_rectangles_have_the_angles_of_opencv_4_2(angle, meant):
     rectangle = image_functions.takes_old_angles(lambda points: ((1, 1), (2, 3), angle), lambda text: None)
     assert rectangle(None)[1:] == meant
     assert image_functions.takes_old_angles(rectangle, None) is rectangle
+
+
+def test_results_of_opencv_have_their_old_form():
+    contours = image_functions.gives(image_functions.lists_in)(lambda: ((1, 2), None), None)
+    assert contours() == ([1, 2], None)
+    boxes = image_functions.gives(image_functions.column)(lambda empty: () if empty else np.array([3, 1]), None)
+    assert (boxes(True), boxes(False).tolist()) == ((), [[3], [1]])
+    encoded = image_functions.gives(image_functions.columns_in)(lambda: (True, np.zeros(4)), None)
+    assert encoded()[1].shape == (4, 1)
+    assert image_functions.gives(list)(boxes, None) is boxes
+
+
+def test_a_wrapper_of_keras_has_the_tags_of_an_estimator():
+    base = pytest.importorskip("sklearn.base")
+    module = type(sys)("keras.wrappers.scikit_learn")
+    for name in ("KerasClassifier", "KerasRegressor"):
+        setattr(module, name, type(name, (), {"fit": None, "get_params": None}))
+    sklearn_functions.has_tags(module, None)
+    if hasattr(base.BaseEstimator, "__sklearn_tags__"):
+        assert base.is_classifier(module.KerasClassifier())
+        assert base.is_regressor(module.KerasRegressor())
 
 
 def test_opencv_is_also_its_own_module(monkeypatch):

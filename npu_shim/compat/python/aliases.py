@@ -17,12 +17,23 @@ from typing import Any, Callable, Mapping
 
 from npu_shim.compat import callers
 from npu_shim.compat.names import missing
-from npu_shim.compat.python import arrays, hdf5, libraries, libraries_then, old_protos, parameters, then
+from npu_shim.compat.python import (
+    arrays,
+    hdf5,
+    libraries,
+    libraries_then,
+    old_protos,
+    parameters,
+    plot_functions,
+    python_functions,
+    then,
+)
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 LOG = logging.getLogger("npu_shim")
 SWITCH = "NPU_SHIM_ALIASES"
 
+_PYTHON = python_functions.__name__ + "."
 _LIBRARIES, _IMAGES, _ARRAYS = libraries.__name__ + ".", __package__ + ".scipy_images.", arrays.__name__ + "."
 _ABC = [
     *("Callable", "Container", "Generator", "Hashable", "ItemsView", "Iterable", "Iterator", "KeysView", "Mapping"),
@@ -77,6 +88,7 @@ NAMES = {
         "decodestring": ("base64.decodebytes", "Python 3.9"),
     },
     "os": {"errno": ("errno", "Python 3.7")},
+    "cgi": {"escape": (_PYTHON + "escape", "Python 3.8")},
     "configparser": {"SafeConfigParser": ("configparser.ConfigParser", "Python 3.12")},
     "PIL.Image": {
         "ANTIALIAS": ("PIL.Image.LANCZOS", "Pillow 10"),
@@ -85,6 +97,7 @@ NAMES = {
     },
     "scipy.misc": {
         **{name: (_IMAGES + name, "SciPy 1.2") for name in ("imread", "imsave", "imresize", "imrotate")},
+        "imfilter": (_IMAGES + "imfilter", "SciPy 1.2"),
         **{name: (_IMAGES + name, "SciPy 1.2") for name in ("toimage", "fromimage", "bytescale")},
         **{name: ("scipy.special." + name, "SciPy 1.0") for name in ("comb", "factorial", "logsumexp")},
     },
@@ -119,6 +132,11 @@ METHODS = {
         "DataFrame.iteritems": ("pandas.DataFrame.items", "pandas 2.0"),
     },
     "threading": {"Thread.isAlive": ("threading.Thread.is_alive", "Python 3.9")},
+    "html.parser": {"HTMLParser.unescape": (_PYTHON + "unescape", "Python 3.9")},
+    "xml.etree.ElementTree": {"ElementTree.getiterator": ("xml.etree.ElementTree.ElementTree.iter", "Python 3.9")},
+    "matplotlib.backend_bases": {
+        "FigureCanvasBase.set_window_title": (plot_functions.__name__ + ".set_window_title", "Matplotlib 3.6"),
+    },
     "pandas.core.series": {"Series.append": (_LIBRARIES + "with_rows", "pandas 2.0")},
 }
 # attributes that are gone: module -> Class.attribute -> (the attribute of the object, or the function of it, that it
@@ -130,6 +148,15 @@ ATTRIBUTES = {
 }
 # functions whose arguments have changed: module -> name -> a wrapper that accepts both forms
 FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
+    "json": dict.fromkeys(("load", "loads"), parameters.leaves_out({"encoding": parameters.ANY})),
+    "random": {
+        **dict.fromkeys(("sample", "Random.sample"), python_functions.takes_sets),
+        **dict.fromkeys(("shuffle", "Random.shuffle"), python_functions.takes_randoms),
+    },
+    "matplotlib.figure": {"FigureBase.gca": plot_functions.takes_projection},
+    "matplotlib.pyplot": {"gca": plot_functions.takes_projection, "grid": parameters.takes_names({"b": "visible"})},
+    "matplotlib.axes._base": {"_AxesBase.grid": parameters.takes_names({"b": "visible"})},
+    "matplotlib.style": {"use": plot_functions.takes_styles},
     "yaml": dict.fromkeys(("load", "load_all"), libraries.takes_a_loader),
     "absl.flags._argument_parser": {"EnumParser.__init__": libraries.takes_enum_words},
     "skimage.color": {"label2rgb": libraries.takes_any_kind},
@@ -173,7 +200,10 @@ MODULES = {
     ),
     "scipy._lib.six": (__package__ + ".scipy_six", "SciPy 1.5"),
     "sklearn.externals.joblib": ("joblib", "scikit-learn 0.23"),
-    "sklearn.cross_validation": ("sklearn.model_selection", "scikit-learn 0.20"),
+    **{
+        "sklearn." + name: ("sklearn.model_selection", "scikit-learn 0.20")
+        for name in ("cross_validation", "grid_search", "learning_curve")
+    },
     "sklearn.ensemble.forest": ("sklearn.ensemble._forest", "scikit-learn 0.24"),
     "sklearn.datasets.samples_generator": ("sklearn.datasets", "scikit-learn 0.24"),
 }

@@ -89,7 +89,7 @@ def takes_least_sizes(name: str) -> Callable[[Callable[..., Any], Say], Callable
 
 def takes_old_angles(min_area_rect: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """cv2.minAreaRect, whose angle was from -90 to below 0 until OpenCV 4.5.1, and is above 0 up to 90 since."""
-    if hasattr(min_area_rect, "__wrapped__"):  # OpenCV loads itself twice
+    if _is_patched_twice(min_area_rect):
         return min_area_rect
 
     @functools.wraps(min_area_rect)
@@ -103,11 +103,46 @@ def takes_old_angles(min_area_rect: Callable[..., Any], say: Say) -> Callable[..
     return rectangle
 
 
+def _is_patched_twice(function: Callable[..., Any]) -> bool:
+    return hasattr(function, "__wrapped__")  # OpenCV loads itself twice
+
+
+def gives(change: Callable[[Any], Any]) -> Callable[[Callable[..., Any], Say], Callable[..., Any]]:
+    """A function of OpenCV's whose results have another form since 4.5: `change` gives them the old one."""
+
+    def gives_old(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
+        if _is_patched_twice(function):
+            return function
+
+        @functools.wraps(function)
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            return change(function(*args, **kwargs))
+
+        return changed
+
+    return gives_old
+
+
+def lists_in(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A tuple with lists in place of the tuples in it: contours."""
+    return tuple(list(value) if isinstance(value, tuple) else value for value in values)
+
+
+def column(values: Any) -> Any:
+    """An array (n,) as (n, 1); others as they are."""
+    return values.reshape(-1, 1) if getattr(values, "ndim", 0) == 1 else values
+
+
+def columns_in(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A tuple with arrays (n, 1) in place of those (n,)."""
+    return tuple(map(column, values))
+
+
 def takes_scalars(number: Callable[[Any], Any]) -> Callable[[Callable[..., Any], Say], Callable[..., Any]]:
     """A function of OpenCV's whose points and sizes may hold NumPy's numbers, as in Python 3.7: `number` of each."""
 
     def takes_both(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
-        if hasattr(function, "__wrapped__"):
+        if _is_patched_twice(function):
             return function
         import numpy as np
 
@@ -139,6 +174,44 @@ def takes_boxes(method: Callable[..., Any], say: Say) -> Callable[..., Any]:
         return method(self, tuple(box) if hasattr(box, "tolist") else box, *args, **kwargs)
 
     return of_array
+
+
+def gives_bitmaps(load_default: Callable[..., Any], say: Say) -> Callable[..., Any]:
+    """PIL.ImageFont.load_default, whose font was one of bits until 10.0."""
+    from PIL import ImageFont
+
+    bitmaps = getattr(ImageFont, "load_default_imagefont", None)
+    if bitmaps is None:
+        return load_default
+
+    @functools.wraps(load_default)
+    def load(size: Any = None) -> Any:
+        if size is not None:
+            return load_default(size)
+        say("ImageFont.load_default() is the font of Pillow until 10.0 here")
+        return bitmaps()
+
+    return load
+
+
+def gives_masks(peak_local_max: Callable[..., Any], say: Say) -> Callable[..., Any]:
+    """skimage.feature.peak_local_max with `indices`, as until 0.19: False gives a mask."""
+    import numpy as np
+
+    if "indices" in inspect.signature(peak_local_max).parameters:
+        return peak_local_max
+
+    @functools.wraps(peak_local_max)
+    def peaks(image: Any, *args: Any, indices: bool = True, **kwargs: Any) -> Any:
+        places = peak_local_max(image, *args, **kwargs)
+        if indices:
+            return places
+        say("peak_local_max(indices=False), which scikit-image 0.20 refuses, gives a mask here")
+        mask = np.zeros(np.shape(image), bool)
+        mask[tuple(places.T)] = True
+        return mask
+
+    return peaks
 
 
 def tells_of_filters(old: str) -> Callable[[Callable[..., Any], Say], Callable[..., Any]]:

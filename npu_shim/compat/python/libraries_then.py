@@ -15,21 +15,14 @@ from npu_shim.compat.python import (
     scipy_functions,
     sklearn_functions,
 )
-from npu_shim.compat.python.parameters import all_of, has_default, leaves_out, takes_names, takes_words
+from npu_shim.compat.python.parameters import ANY, all_of, has_default, leaves_out, refuses, takes_names, takes_words
 
 _SCIPY, _IMAGES = scipy_functions.__name__ + ".", image_functions.__name__ + "."
 _SKLEARN, _PANDAS = sklearn_functions.__name__ + ".", pandas_functions.__name__ + "."
 _IGNORED = frozenset([None, True, False, "auto", "warn", "deprecated"])
 
 
-class _Any:
-    """What every value is in."""
-
-    def __contains__(self, value: object) -> bool:
-        return True
-
-
-_THREADS = leaves_out({"n_jobs": _Any(), "precompute_distances": _IGNORED, "presort": _IGNORED})
+_THREADS = leaves_out({"n_jobs": ANY, "precompute_distances": _IGNORED, "presort": _IGNORED})
 _TREES = all_of(takes_words("criterion", sklearn_functions.FORESTS), _THREADS)
 _CLASSES = all_of(_TREES, takes_words("max_features", {"auto": "sqrt"}))
 _VALUES = all_of(_TREES, takes_words("max_features", {"auto": 1.0}))
@@ -90,18 +83,29 @@ METHODS = {
     },
     "PIL.ImageFont": {"ImageFont.getsize": (libraries.__name__ + ".font_size", "Pillow 10")},
     "pandas.core.series": {
+        "Series.get_value": (_PANDAS + "value_of_series", "pandas 1.0"),
+        "Series.set_value": (_PANDAS + "with_value_in_series", "pandas 1.0"),
         "Series.iteritems": ("pandas.Series.items", "pandas 2.0"),
         "Series.as_matrix": ("pandas.Series.to_numpy", "pandas 1.0"),
         "Series.get_values": ("pandas.Series.to_numpy", "pandas 1.0"),
     },
-    "pandas.core.frame": {"DataFrame.get_values": ("pandas.DataFrame.to_numpy", "pandas 1.0")},
+    "pandas.core.frame": {
+        "DataFrame.get_values": ("pandas.DataFrame.to_numpy", "pandas 1.0"),
+        "DataFrame.get_value": (_PANDAS + "value_of_frame", "pandas 1.0"),
+        "DataFrame.set_value": (_PANDAS + "with_value_in_frame", "pandas 1.0"),
+    },
     **{
         module: {cls + ".get_feature_names": (_SKLEARN + "feature_names", "scikit-learn 1.2")}
         for module, cls in (
             ("sklearn.feature_extraction.text", "CountVectorizer"),
             ("sklearn.feature_extraction._dict_vectorizer", "DictVectorizer"),
-            ("sklearn.preprocessing._encoders", "OneHotEncoder"),
             ("sklearn.preprocessing._polynomial", "PolynomialFeatures"),
+        )
+    },
+    "sklearn.preprocessing._encoders": {
+        "OneHotEncoder.get_feature_names": (
+            "sklearn.preprocessing.OneHotEncoder.get_feature_names_out",
+            "scikit-learn 1.2",
         )
     },
 }
@@ -118,15 +122,21 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
         "Image.crop": image_functions.takes_boxes,
         "Image.resize": image_functions.tells_of_filters("Image.resize"),
     },
+    "PIL.ImageFont": {"load_default": image_functions.gives_bitmaps},
     "PIL.ImageOps": {"fit": image_functions.tells_of_filters("ImageOps.fit")},
     "cv2": {
+        "findContours": image_functions.gives(image_functions.lists_in),
+        "split": image_functions.gives(list),
+        "imencode": image_functions.gives(image_functions.columns_in),
+        "dnn.NMSBoxes": image_functions.gives(image_functions.column),
         "minAreaRect": image_functions.takes_old_angles,
         "getRotationMatrix2D": image_functions.takes_scalars(lambda number: number.item()),
         **dict.fromkeys(
             ("rectangle", "line", "circle", "ellipse", "putText", "resize"), image_functions.takes_scalars(int)
         ),
     },
-    "scipy.stats": {"mode": scipy_functions.keeps_an_axis},
+    "scipy.stats": {"mode": scipy_functions.keeps_an_axis, "mannwhitneyu": scipy_functions.is_one_sided},
+    "scipy.sparse": {"find": scipy_functions.sorts_by_column},
     "scipy.signal": {"get_window": takes_words("window", {"hanning": "hann"})},
     "scipy.linalg": {
         "eigh": leaves_out({"turbo": _IGNORED}),
@@ -136,8 +146,10 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
         **dict.fromkeys(("unique", "factorize"), pandas_functions.takes_lists),
         **dict.fromkeys(("read_csv", "read_table"), pandas_functions.takes_old_options),
         "get_dummies": has_default("dtype", "uint8"),
-        "date_range": takes_names({"closed": "inclusive"}),
+        "to_datetime": all_of(leaves_out({"infer_datetime_format": ANY}), pandas_functions.tells_of_3),
+        "date_range": all_of(takes_names({"closed": "inclusive"}), pandas_functions.tells_of_3),
     },
+    "pandas.core.series": {"Series.__init__": pandas_functions.tells_of_3},
     "pandas.core.generic": {
         "NDFrame.fillna": pandas_functions.takes_a_method,
         "NDFrame.to_csv": all_of(
@@ -148,7 +160,12 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "pandas.core.frame": {
         "DataFrame.to_dict": takes_words("orient", {"record": "records"}),
         "DataFrame.__init__": pandas_functions.tells_of_3,
+        "DataFrame.__getitem__": pandas_functions.takes_dates,
+        **dict.fromkeys(pandas_functions.OF_FRAMES, pandas_functions.leaves_texts),
     },
+    "pandas.core.groupby.generic": dict.fromkeys(
+        pandas_functions.OF_GROUPS, has_default("numeric_only", True, pandas_functions.has_texts)
+    ),
     "pandas.core.groupby.groupby": {"BaseGroupBy.__iter__": pandas_functions.iterates_by_name},
     "pandas.core.strings.accessor": {
         **dict.fromkeys(("StringMethods.split", "StringMethods.rsplit"), libraries.takes_positions("n", "expand")),
@@ -157,16 +174,27 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "sklearn.metrics": {
         "log_loss": sklearn_functions.takes_eps,
         "mean_squared_error": sklearn_functions.takes_squared,
+        "precision_recall_curve": sklearn_functions.cuts_full_recall,
         "auc": leaves_out({"reorder": _IGNORED}),
     },
     "sklearn.model_selection": {
-        **dict.fromkeys(("KFold.__init__", "StratifiedKFold.__init__"), sklearn_functions.takes_idle_seeds),
+        **dict.fromkeys(
+            ("KFold.__init__", "StratifiedKFold.__init__"),
+            all_of(sklearn_functions.takes_idle_seeds, refuses(sklearn_functions.FOLDS)),
+        ),
         "GridSearchCV.__init__": leaves_out({"iid": {False, "warn", "deprecated"}}),
     },
     "sklearn.cluster": {
-        "KMeans.__init__": all_of(takes_words("algorithm", {"full": "lloyd", "auto": "lloyd"}), _THREADS),
+        "KMeans.__init__": all_of(
+            takes_words("algorithm", {"full": "lloyd", "auto": "lloyd"}), _THREADS, has_default("n_init", 10)
+        ),
+        "MiniBatchKMeans.__init__": all_of(has_default("n_init", 3), has_default("batch_size", 100)),
+    },
+    "sklearn.manifold": {
+        "TSNE.__init__": all_of(has_default("init", "random"), has_default("learning_rate", 200.0)),
     },
     "sklearn.ensemble": {
+        "AdaBoostClassifier.__init__": sklearn_functions.tells_of_samme,
         "RandomForestClassifier.__init__": _CLASSES,
         "ExtraTreesClassifier.__init__": _CLASSES,
         "RandomForestRegressor.__init__": _VALUES,
@@ -186,12 +214,18 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
             ("SGDClassifier.__init__", "SGDRegressor.__init__"), takes_words("loss", sklearn_functions.GRADIENTS)
         ),
     },
+    "sklearn.preprocessing._encoders": {
+        "OneHotEncoder.__init__": refuses({"n_values": "since scikit-learn 0.22 it is categories=[range(n), ...]"}),
+    },
     "sklearn.preprocessing": {"MinMaxScaler.__init__": sklearn_functions.takes_lists("feature_range", tuple)},
     "sklearn.utils.class_weight": {
         "compute_class_weight": sklearn_functions.takes_lists("classes", libraries.array_of),
     },
     "skimage.color": {"rgb2gray": image_functions.takes_grey},
-    "skimage.feature": {"hog": takes_names({"visualise": "visualize"})},
+    "skimage.feature": {
+        "peak_local_max": image_functions.gives_masks,
+        "hog": takes_names({"visualise": "visualize"}),
+    },
     "skimage.util": {"random_noise": takes_names({"seed": "rng"})},
     "skimage.metrics._structural_similarity": {"structural_similarity": libraries.takes_multichannel},
     "skimage.filters": {"gaussian": has_default("channel_axis", -1, image_functions.has_colours)},
@@ -264,4 +298,6 @@ LOADED: dict[str, Callable[[Any, Callable[[str], None]], None]] = {
     "pandas": pandas_functions.keeps_objects,
     "gym": _gym,
     "cv2": _cv2,
+    "keras.wrappers.scikit_learn": sklearn_functions.has_tags,
+    "npu_shim.compat.keras.scikit_learn": sklearn_functions.has_tags,
 }

@@ -11,9 +11,12 @@ from npu_shim.compat import callers
 Say = Callable[[str], None]
 OF_3 = (
     "pandas %s leaves a frame as it is where a part of one of its columns is assigned to (frame['a'][0] = 1, "
-    "frame.a.fillna(0, inplace=True)), and counts times in microseconds; pip install 'pandas<3' gives what scripts of "
-    "TensorFlow 1's time rely on"
+    "frame.a.fillna(0, inplace=True)), its arrays are read-only, and it counts times in microseconds; pip install "
+    "'pandas<3' gives what scripts of TensorFlow 1's time rely on"
 )
+_OF_BOTH = ("mean", "median", "std", "var", "sem", "prod")
+OF_FRAMES = tuple("DataFrame." + name for name in (*_OF_BOTH, "skew", "kurt", "quantile", "corr", "cov"))
+OF_GROUPS = tuple("DataFrameGroupBy." + name for name in ("sum", *_OF_BOTH))
 _said: set[str] = set()
 
 
@@ -54,6 +57,50 @@ def value_counts(values: Any, *args: Any, **kwargs: Any) -> Any:
     import pandas as pd
 
     return pd.Series(values).value_counts(*args, **kwargs)
+
+
+def value_of_frame(frame: Any, index: Any, col: Any, takeable: bool = False) -> Any:
+    """One value, as DataFrame.get_value; `takeable`: index and col are positions."""
+    return (frame.iat if takeable else frame.at)[index, col]
+
+
+def with_value_in_frame(frame: Any, index: Any, col: Any, value: Any, takeable: bool = False) -> Any:
+    """The frame, in which one value is set, as DataFrame.set_value."""
+    (frame.iat if takeable else frame.at)[index, col] = value
+    return frame
+
+
+def value_of_series(series: Any, label: Any, takeable: bool = False) -> Any:
+    """One value, as Series.get_value; `takeable`: label is a position."""
+    return (series.iat if takeable else series.at)[label]
+
+
+def with_value_in_series(series: Any, label: Any, value: Any, takeable: bool = False) -> Any:
+    """The series, in which one value is set, as Series.set_value."""
+    (series.iat if takeable else series.at)[label] = value
+    return series
+
+
+def has_texts(groups: Any, *_: Any) -> bool:
+    """Whether a group-by has columns of numbers and others, which sums and means left out."""
+    numbers = [dtype.kind in "biufc" for dtype in groups._obj_with_exclusions.dtypes if hasattr(dtype, "kind")]
+    return any(numbers) and not all(numbers)
+
+
+def leaves_texts(method: Callable[..., Any], say: Say) -> Callable[..., Any]:
+    """A frame's mean, corr and their like, which left out columns of texts until pandas 2."""
+
+    @functools.wraps(method)
+    def of_numbers(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except (TypeError, ValueError):
+            if "numeric_only" in kwargs or not any(dtype.kind in "OSU" for dtype in self.dtypes):
+                raise
+        say("DataFrame.%s leaves out columns that are no numbers here, as until pandas 2" % method.__name__)
+        return method(self, *args, **kwargs, numeric_only=True)
+
+    return of_numbers
 
 
 def is_pattern(strings: Any, pat: Any = None, *_: Any) -> bool:
@@ -104,6 +151,7 @@ def takes_old_options(read_csv: Callable[..., Any], say: Say) -> Callable[..., A
         _tell_of_3(say)
         dropped = [name for name in ("infer_datetime_format", "mangle_dupe_cols", "tupleize_cols") if name in kwargs]
         kwargs = {name: value for name, value in kwargs.items() if name not in dropped}
+        prefix = kwargs.pop("prefix", None)
         squeezes, skips = kwargs.pop("squeeze", False), kwargs.pop("error_bad_lines", True) is False
         warns = kwargs.pop("warn_bad_lines", True)
         if skips:
@@ -111,6 +159,8 @@ def takes_old_options(read_csv: Callable[..., Any], say: Say) -> Callable[..., A
         if kwargs.pop("delim_whitespace", False):
             kwargs["sep"] = r"\s+"
         table = read_csv(*args, **kwargs)
+        if prefix is not None and kwargs.get("header", 0) is None and kwargs.get("names") is None:
+            table.columns = ["%s%s" % (prefix, column) for column in table.columns]
         return table.squeeze("columns") if squeezes else table
 
     return of_then
@@ -129,14 +179,31 @@ def iterates_by_name(iterate: Callable[..., Any], say: Say) -> Callable[..., Any
 
 
 def tells_of_3(make: Callable[..., Any], say: Say) -> Callable[..., Any]:
-    """Says what pandas 3 does otherwise when a script makes its first frame; TensorFlow and Keras import it too."""
+    """Says what pandas 3 does otherwise when a script makes its first table; TensorFlow and Keras import it too."""
 
     @functools.wraps(make)
-    def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+    def telling(*args: Any, **kwargs: Any) -> Any:
         _tell_of_3(say)
-        make(self, *args, **kwargs)
+        return make(*args, **kwargs)
 
-    return initialize
+    return telling
+
+
+def takes_dates(getitem: Callable[..., Any], say: Say) -> Callable[..., Any]:
+    """frame["2019-01"]: the rows of that time where no column is called so, as until pandas 1."""
+
+    @functools.wraps(getitem)
+    def of_date(self: Any, key: Any) -> Any:
+        try:
+            return getitem(self, key)
+        except KeyError:
+            if not isinstance(key, str) or self.index.dtype.kind != "M":
+                raise
+        rows = self.loc[key]
+        say("frame[%r], which pandas 2 refuses for rows, is frame.loc[%r] here" % (key, key))
+        return rows
+
+    return of_date
 
 
 def _tell_of_3(say: Say) -> None:

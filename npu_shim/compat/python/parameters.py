@@ -9,8 +9,20 @@ import functools
 import inspect
 from typing import Any, Callable, Mapping
 
+from npu_shim.compat import callers
+
 Say = Callable[[str], None]
 Wrapper = Callable[[Callable[..., Any], Say], Callable[..., Any]]
+
+
+class _Any:
+    """What every value is in."""
+
+    def __contains__(self, value: object) -> bool:
+        return True
+
+
+ANY = _Any()
 
 
 def takes_names(names: Mapping[str, str]) -> Wrapper:
@@ -80,11 +92,32 @@ def leaves_out(values: Mapping[str, Any]) -> Wrapper:
     return takes_both
 
 
+def refuses(names: Mapping[str, str]) -> Wrapper:
+    """Says of keywords that a function no longer takes, and that nothing stands for, what a script does instead."""
+
+    def takes_both(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
+        known = inspect.signature(function).parameters
+
+        @functools.wraps(function)
+        def told(*args: Any, **kwargs: Any) -> Any:
+            for name in kwargs.keys() & names.keys() - known.keys():
+                text = "%s takes no %s any more: %s"
+                raise TypeError(callers.message(text % (_name(function), name, names[name])))
+            return function(*args, **kwargs)
+
+        return told
+
+    return takes_both
+
+
 def has_default(parameter: str, value: Any, is_meant: Callable[..., bool] | None = None) -> Wrapper:
     """Gives an argument its old default, where `is_meant` says so of the arguments that stand by position."""
 
     def takes_both(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
         signature = inspect.signature(function)
+        today = signature.parameters.get(parameter)
+        if today is None or today.default is value or (type(today.default), today.default) == (type(value), value):
+            return function
 
         @functools.wraps(function)
         def by_default(*args: Any, **kwargs: Any) -> Any:
@@ -97,7 +130,7 @@ def has_default(parameter: str, value: Any, is_meant: Callable[..., bool] | None
                 kwargs[parameter] = value
             return function(*args, **kwargs)
 
-        return by_default if parameter in signature.parameters else function
+        return by_default
 
     return takes_both
 

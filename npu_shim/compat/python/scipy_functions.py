@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
 from typing import Any, Callable
@@ -267,6 +268,39 @@ def keeps_an_axis(mode: Callable[..., Any], say: Callable[[str], None]) -> Calla
         return mode(*args, **{"keepdims": True, **kwargs})
 
     return with_axis
+
+
+MannwhitneyuResult = collections.namedtuple("MannwhitneyuResult", "statistic pvalue")
+
+
+def sorts_by_column(find: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
+    """scipy.sparse.find, which gave rows, columns and values column by column until SciPy 1.12."""
+    import numpy as np
+
+    @functools.wraps(find)
+    def by_column(A: Any) -> Any:
+        rows, columns, values = find(A)
+        order = np.lexsort((rows, columns))
+        return rows[order], columns[order], values[order]
+
+    return by_column
+
+
+def is_one_sided(mannwhitneyu: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
+    """scipy.stats.mannwhitneyu without an alternative: the smaller U and half of the p of both sides, as until 1.6."""
+    takes = inspect.signature(mannwhitneyu).parameters
+    if "method" not in takes:
+        return mannwhitneyu
+
+    @functools.wraps(mannwhitneyu)
+    def of_half(x: Any, y: Any, use_continuity: bool = True, *args: Any, **kwargs: Any) -> Any:
+        if args or kwargs:
+            return mannwhitneyu(x, y, use_continuity, *args, **kwargs)
+        say("scipy.stats.mannwhitneyu without an alternative, which is two-sided since SciPy 1.7, is one-sided here")
+        both = mannwhitneyu(x, y, use_continuity, "two-sided", method="asymptotic")
+        return MannwhitneyuResult(min(both.statistic, len(x) * len(y) - both.statistic), both.pvalue / 2)
+
+    return of_half
 
 
 def copies_kernels(convert: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
+_EFFECTS = {  # Pillow's names
+    **{name: name.upper() for name in ("blur", "contour", "detail", "emboss", "smooth", "smooth_more", "sharpen")},
+    **{"edge_enhance": "EDGE_ENHANCE", "edge_enhance_more": "EDGE_ENHANCE_MORE", "find_edges": "FIND_EDGES"},
+}
 _FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "cubic": 3}  # Pillow's numbers
 
 
@@ -123,6 +127,19 @@ def imresize(arr: Any, size: Any, interp: str = "bilinear", mode: str | None = N
     else:
         size = (size[1], size[0])
     return fromimage(image.resize(tuple(map(int, size)), resample=_FILTERS[interp]))
+
+
+def imfilter(arr: Any, ftype: str) -> Any:
+    """The array filtered, uint8: blur, contour, detail, edge_enhance, emboss, find_edges, smooth, sharpen.
+
+    Raises:
+        ValueError: ftype is none of these, nor one with _more.
+    """
+    from PIL import ImageFilter
+
+    if ftype not in _EFFECTS:
+        raise ValueError("Unknown filter type %r, expected one of %s" % (ftype, ", ".join(sorted(_EFFECTS))))
+    return fromimage(toimage(arr).filter(getattr(ImageFilter, _EFFECTS[ftype])))
 
 
 def imrotate(arr: Any, angle: float, interp: str = "bilinear") -> Any:

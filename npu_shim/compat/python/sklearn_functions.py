@@ -9,6 +9,10 @@ from typing import Any, Callable
 Say = Callable[[str], None]
 FORESTS = {"mse": "squared_error", "mae": "absolute_error"}
 GRADIENTS = {"log": "log_loss", "squared_loss": "squared_error"}
+FOLDS = dict.fromkeys(
+    ("n_folds", "y"),
+    "model_selection has folds of n_splits, which split(X, y) gives; cross_validation's were gone in scikit-learn 0.20",
+)
 BOOSTS = {"deviance": "log_loss", "ls": "squared_error", "lad": "absolute_error"}
 
 
@@ -70,6 +74,46 @@ def takes_idle_seeds(init: Callable[..., Any], say: Say) -> Callable[..., Any]:
         init(self, *args, **kwargs)
 
     return unshuffled
+
+
+def cuts_full_recall(curve: Callable[..., Any], say: Say) -> Callable[..., Any]:
+    """sklearn.metrics.precision_recall_curve, which ended where all positives are found, as until 1.1."""
+    import numpy as np
+
+    @functools.wraps(curve)
+    def until_full(*args: Any, **kwargs: Any) -> Any:
+        precision, recall, thresholds = curve(*args, **kwargs)
+        more = max(0, int(np.argmax(recall < 1)) - 1)  # recall falls: what is in front of its last 1
+        if more:
+            say("sklearn.metrics.precision_recall_curve ends at full recall here, as until scikit-learn 1.0")
+        return precision[more:], recall[more:], thresholds[more:]
+
+    return until_full
+
+
+def tells_of_samme(init: Callable[..., Any], say: Say) -> Callable[..., Any]:
+    """AdaBoostClassifier without an algorithm, which was SAMME.R until 1.5 and can only be SAMME since: a line."""
+    algorithm = inspect.signature(init).parameters.get("algorithm")
+    if algorithm is not None and algorithm.default == "SAMME.R":
+        return init
+
+    @functools.wraps(init)
+    def told(self: Any, *args: Any, **kwargs: Any) -> None:
+        if len(args) < 4 and "algorithm" not in kwargs:
+            say("AdaBoostClassifier is SAMME since scikit-learn 1.6; it was SAMME.R: pip install 'scikit-learn<1.6'")
+        init(self, *args, **kwargs)
+
+    return told
+
+
+def has_tags(module: Any, say: Say) -> None:
+    """Gives Keras's KerasClassifier and KerasRegressor what scikit-learn 1.6 asks estimators for."""
+    from sklearn import base
+
+    for name, mixin in (("KerasClassifier", base.ClassifierMixin), ("KerasRegressor", base.RegressorMixin)):
+        plain = type(name, (mixin, base.BaseEstimator), {})
+        if hasattr(plain, "__sklearn_tags__"):
+            getattr(module, name).__sklearn_tags__ = lambda self, plain=plain: plain().__sklearn_tags__()
 
 
 def takes_lists(parameter: str, kind: Callable[[Any], Any]) -> Callable[[Callable[..., Any], Say], Callable[..., Any]]:
