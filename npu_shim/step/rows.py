@@ -16,7 +16,7 @@ from npu_shim.step import grids, paddings, sizes, turned
 from npu_shim.step.lookups import MOST
 from npu_shim.step.masks import common, mask, masked, repeated, there
 from npu_shim.step.refusals import Unknown, Unsupported
-from npu_shim.step.rules import arrays, indexing, reductions
+from npu_shim.step.rules import arrays, indexing, reductions, sparse
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Dims, Rows, Size, Turned, ints, is_known, traced, whole
 
@@ -463,7 +463,7 @@ SEGMENTS = {
 SIZED: dict[str, Handler] = {  # ops that take shapes
     **sizes.HANDLERS, "Reshape": reshape, "Fill": fill, "Tile": tile, "Range": range_,
     "BroadcastTo": broadcast, "TopKV2": top_k, "Pack": pack,
-    "ScatterNd": scatter_nd, **SEGMENTS,
+    "ScatterNd": scatter_nd, **SEGMENTS, **sparse.FOR_ROWS,
 }  # fmt: skip
 OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
     "Shape": sizes.shape_of, "ShapeN": sizes.shape_of, "Size": sizes.size_of, "Reshape": reshape, "Squeeze": squeeze,

@@ -122,8 +122,16 @@ def clipped_sums(ids, e):
     return loss, [tf.scatter_sub(e, distinct, 0.1 * sums).op.name]
 
 
+def bags(ids, e):
+    """Regression: a sum of rows of which data says how many there are was refused, as was its gradient."""
+    places = np.stack([np.arange(IDS) // 3, np.arange(IDS) % 3], 1)
+    given = {"params": e, "sp_ids": tf.SparseTensor(places, ids, [IDS // 3, 3]), "sp_weights": None}
+    rows = [tf.nn.embedding_lookup_sparse(combiner=combiner, **given) for combiner in ("sum", "mean", "sqrtn")]
+    return tf.reduce_sum(tf.square(tf.concat(rows, 1) - 1.0)), []
+
+
 def test_what_is_made_of_the_different_ids():
-    fetches, builds = [], [sum_over_the_different, count_of_the_different, norm_of_the_sums, counts, clipped_sums]
+    fetches, builds = [], [sum_over_the_different, count_of_the_different, norm_of_the_sums, counts, clipped_sums, bags]
     with tf.Graph().as_default() as graph:
         ids = tf.placeholder(tf.int32, [None], "ids")
         for build in builds:

@@ -83,10 +83,19 @@ def l2_loss(attrs: Attrs, x: Any) -> Any:
 
 def _extreme(name: str) -> Rule:
     def found_at(attrs: Attrs, x: Any, axis: Any) -> Any:
-        at = getattr(xp(x), name)(x, whole(axis))
+        at = getattr(xp(x), name)(_comparable(name, x), whole(axis))
         return at.astype(attrs["output_type"])
 
     return Rule(found_at, known=(1,))
+
+
+def _comparable(name: str, x: Any) -> Any:
+    """What ArgMax and ArgMin compare: TensorFlow's begin at the farthest finite number, which NaN does not exceed."""
+    if not jnp.issubdtype(x.dtype, np.floating):
+        return x
+    limits = jnp.finfo(x.dtype)
+    start = np.array(limits.min if name == "argmax" else limits.max, x.dtype)
+    return xp(x).where(x > start if name == "argmax" else x < start, x, start)
 
 
 def _cumulative(function: Callable[..., Any], start: int) -> Rule:

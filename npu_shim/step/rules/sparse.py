@@ -12,7 +12,7 @@ from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.elementwise import truncated
 from npu_shim.step.rules.reductions import segment_count
 from npu_shim.step.rules.table import ALL, SEGMENTS, Attrs, Rule
-from npu_shim.step.values import Rows, ints, is_known, traced, whole, xp
+from npu_shim.step.values import Dims, Rows, ints, is_known, traced, whole, xp
 
 
 def dense_product(attrs: Attrs, indices: Any, values: Any, shape: Any, dense: Any) -> Any:
@@ -183,11 +183,12 @@ def _segments(kind: str) -> Callable[..., Any]:
 
 
 def _segments_of_rows(kind: str) -> Callable[..., Any]:
-    """The same of as many ids as data says."""
+    """The same of as many ids as data says, or of rows of which data says how many there are: ids name those alone."""
 
     def summed(attrs: Attrs, data: Any, indices: Any, ids: Any, count: Any = None) -> Any:
-        if isinstance(data, Rows):
-            raise Unsupported("it sums up rows whose number depends on data")
+        data = _array(data)
+        if not (isinstance(indices, Rows) or isinstance(ids, Rows)):
+            return _segments(kind)(attrs, data, indices, ids, count)
         size = attrs[SEGMENTS] if count is None else whole(count)
         return _segments(kind)(attrs, data, _array(indices), _live(ids, indices, size), np.int32(size))
 
@@ -223,6 +224,18 @@ def _segments_gradient(kind: str) -> Callable[..., Any]:
         part = g if way is None else way(g, _counts(ids, g.shape[0], g))
         taken = jnp.take(part, ids, 0, mode="clip")
         return jnp.zeros((whole(rows), *g.shape[1:]), g.dtype).at[indices].add(taken, mode="drop")
+
+    return spread
+
+
+def _gradient_for_rows(kind: str) -> Callable[..., Any]:
+    """SparseSegmentSumGrad and its kin for rows of which data says how many there are."""
+
+    def spread(attrs: Attrs, g: Any, indices: Any, ids: Any, rows: Dims) -> Any:
+        (size,) = rows.sizes
+        is_open = any(isinstance(value, Rows) for value in (g, indices, ids))
+        rule = (_gradient_of_rows if is_open else _segments_gradient)(kind)
+        return Rows(rule(attrs, g, indices, ids, np.int32(size.most)), size.count)
 
     return spread
 
@@ -363,6 +376,8 @@ def reorder(attrs: Attrs, indices: Any, values: Any, shape: Any) -> Any:
     order = xp(indices).lexsort(tuple(indices[:, at] for at in range(indices.shape[1] - 1, -1, -1)))
     return indices[order], traced(values)[order]
 
+
+FOR_ROWS: dict[str, Callable[..., Any]] = {"SparseSegment%sGrad" % kind: _gradient_for_rows(kind) for kind in WAYS}
 
 RULES = {
     "SparseTensorDenseMatMul": Rule(dense_product, known=(2,), rows=_of_rows(dense_product)),
