@@ -203,6 +203,32 @@ def test_a_large_feed_is_on_the_device_before_the_step_that_runs_has_ended(monke
     assert [of for what, _, _, of in seen if what == "there"] == [[given.name]] * 3 * busy
 
 
+@pytest.mark.skipif(not options.has_jax(), reason="a worker is given arrays in shared memory")
+def test_a_device_with_memory_of_its_own_is_given_large_arrays_as_they_are(monkeypatch):
+    memory = np.zeros(2_400_100, np.uint8)
+    # where a CPU's programs would not take it as it is; a GPU's transfer does not care
+    rows = memory[-memory.ctypes.data % 64 + 16 :][:2_400_000].reshape(-1, 6)
+    given, small = tf.placeholder(tf.uint8, [None, 6]), tf.placeholder(tf.float32, [])
+    loss, train = step(tf.cast(given, tf.float32) / 255 * small)
+    copied, plain = [], feeding.arrays.copy
+    monkeypatch.setattr(feeding.arrays, "copy", lambda value, *of: copied.append(value.nbytes) or plain(value, *of))
+    values = {}
+    for engine in ("session", "pjrt"):
+        with session_of(engine) as session:
+            session.run(tf.global_variables_initializer())
+            rows[...] = np.random.RandomState(5).randint(0, 255, rows.shape)
+            for fed in (rows, rows[::2], np.asfortranarray(rows), rows[:9]):
+                session.run([loss, train], {given: fed, small: 0.5})
+                if engine == "pjrt":
+                    session._npu_shim_engine.device._has_own_memory = True
+            session.run(train, {given: rows, small: 0.5})
+            rows[...] = 7  # it is the script's again
+            values[engine] = session.run(tf.trainable_variables())
+    np.testing.assert_allclose(values["pjrt"], values["session"], rtol=1e-4)
+    # the first is a CPU's, the next two are no rows one behind the other, the fourth is small
+    assert sorted(copied) == [4] * 5 + [54, 1_200_000, 2_400_000, 2_400_000]
+
+
 @pytest.mark.parametrize("fetches", [True, False], ids=["results are fetched", "nothing is fetched"])
 def test_threads_that_share_an_iterator_and_a_session_train_on_each_batch_once(fetches):
     rows = np.random.RandomState(2).randint(0, 7, [1024, 6]).astype("f")

@@ -80,6 +80,16 @@ def is_large(feeds: Mapping[str, Any]) -> bool:
     return size >= arrays.PART
 
 
+def as_they_are(places: Mapping[str, Any], feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Large feeds that need no copy in their places to be brought to a device with memory of its own, by name."""
+
+    def fits(value: Any, place: Any) -> bool:
+        alike = isinstance(value, np.ndarray) and (value.dtype, value.shape) == (place.dtype, place.shape)
+        return alike and value.flags.c_contiguous and value.nbytes >= arrays.PART
+
+    return {name: feeds[name] for name, place in places.items() if name in feeds and fits(feeds[name], place)}
+
+
 def rows_of(places: dict[str, Any], iterations: int) -> list[dict[str, Any]]:
     """Returns the parts of a program's feeds for each step of a run."""
     if iterations == 1:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from npu_shim.engine.device.feeding import MAIN, STAGED, Staged, Turns, among, fill, rows_of
+from npu_shim.engine.device.feeding import MAIN, STAGED, Staged, Turns, among, as_they_are, fill, rows_of
 from npu_shim.pjrt import arrays, jax_compat, placement, products, ranks
 from npu_shim.pjrt.attention.spec import KERNEL
 from npu_shim.pjrt.interrupts import uninterrupted
@@ -110,6 +110,7 @@ class InProcess:
         self._placement = placement.of(self._jax, devices, shard_state, hosts)
         products.require(self._jax, self._jax.local_devices()[0] if hosts else self._placement.devices[0])
         self.platform = self._placement.platform
+        self._has_own_memory = self.platform != "cpu"
         count = len(self._placement.devices)
         self.where = self.platform if count == 1 else "%d devices (%s)" % (count, self.platform)
         if hosts:
@@ -254,10 +255,19 @@ class InProcess:
         self.settle()
         program, place = self._programs[number], self._turns.take(number, staged)
         there = [] if place == MAIN else among(staged, steps[0])
-        fill(program.rows if place == MAIN else [program.places[place]], steps, there)
-        results = self.run_placed(number, {**program.places[place], **self.placed(place, there)}, len(steps))
+        given = self.placed(place, there)
+        moving = {} if given or len(steps) > 1 else self._moving(program, program.places[place], steps[0])
+        fill(program.rows if place == MAIN else [program.places[place]], steps, [*there, *moving])
+        results = self.run_placed(number, {**program.places[place], **given, **moving}, len(steps))
         meanwhile()
+        self._jax.block_until_ready(moving)  # the script may change its arrays now
         return results
+
+    def _moving(self, program: Loaded, places: Mapping[str, Any], feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds that begin to move to devices with memory of their own, from where they are."""
+        large = as_they_are(places, feeds) if self._has_own_memory and program.shardings else {}
+        with self._jax.enable_x64(True):
+            return {name: self._jax.device_put(value, program.shardings[name]) for name, value in large.items()}
 
     def run_placed(self, number: int, places: Mapping[str, Any], count: int) -> dict[str, Any]:
         """Runs a program on feeds that are in place, see `run`.
@@ -305,8 +315,9 @@ class InProcess:
             if place not in program.places:
                 program.places[place] = self._places(place, program.feeds)
             row = {name: program.places[place][name] for name in values}
-            fill([row], [values])
-            self.place(number, place, row)
+            large = as_they_are(row, values) if self._has_own_memory else {}
+            fill([row], [values], large)
+            self.place(number, place, {**row, **large})
             return Staged(number, values, since, time.monotonic())
         return None
 
