@@ -2,7 +2,7 @@
 
 step-NAME.npz       a packed step, its feeds and variables, and what this CPU computes for them
 random.npz          likewise, of seeded random ops, with what a session draws
-net-NAME-FORM.npz   likewise, a step that gpu_recording has recorded
+net-NAME-FORM.npz   likewise, of a step that gpu_recording has recorded
 wheel-NAME.whl.K    a part of a wheel
 script-NAME.py      a script, and what lies beside it as data-NAME
 """
@@ -19,7 +19,7 @@ import bench_xla_report
 import numpy as np
 import tensorflow.compat.v1 as tf
 from bench_xla_export import FORMS
-from gpu_steps import STEPS, STORED, OnDevice, Step
+from gpu_steps import STEPS, STORED, OnDevice, Step, described_by
 
 from npu_shim.export import traced
 from npu_shim.rewriter import tf_internals
@@ -28,8 +28,6 @@ from npu_shim.xla import step_function
 from npu_shim.xla.sources import Source
 
 MOST = 60 * 10**6  # bytes of a file
-MOST_STORED = 30 * 10**6  # bytes of variables that travel; larger ones are drawn by rule on both sides
-CHECKED = ("float32", "float16", "bfloat16")
 SMALL = {"bert": {"batch": 4, "sequence": 32, "hidden": 64, "layers": 1, "heads": 2, "vocabulary": 300}}
 CHECK = {
     "bert": {"batch": 8, "sequence": 128, "hidden": 256, "layers": 4, "heads": 4, "vocabulary": 4000},
@@ -41,7 +39,9 @@ LARGE = {
     "resnet50": {"batch": 128}, "bert": {"batch": 32}, "bert-512": {"batch": 16, "sequence": 512},
     "lstm": {"batch": 64, "time": 64, "hidden": 1024},
 }  # fmt: skip
-SIZES = {"small": (SMALL, SMALL), "full": (CHECK, LARGE)}
+FORMS_CHECKED = ("float32", "float16", "bfloat16")
+# what is compared with this CPU, in which forms, and what is measured
+SIZES = {"small": (SMALL, FORMS_CHECKED[:2], SMALL), "full": (CHECK, FORMS_CHECKED, LARGE)}
 RECORDED = {"precision_mode": b"must_keep_origin_dtype", "npu_shim_profile": b"gpu", "npu_shim_engine": b"pjrt"}
 SEEDED = 20  # values of each random op
 
@@ -62,16 +62,16 @@ def write(folder, size, graphs=None, wheels=None, scripts=None, recorded=None):
     """Writes all pieces; arguments as of scripts/gpu_check."""
     os.makedirs(folder)
     tf.disable_v2_behavior()
-    checked, large = SIZES[size]
+    checked, forms, large = SIZES[size]
     for model, sizes in checked.items():
-        for form in CHECKED:
+        for form in forms:
             write_step(folder, "step-%s-%s" % (model, form), *_model(model, sizes, form))
     for model, sizes in large.items():
         write_step(
             folder, "large-%s-bfloat16" % model, *_model(model.partition("-")[0], sizes, "bfloat16"), compare=False
         )
     for path in sorted(glob.glob(os.path.join(graphs, "*.pb.gz"))) if graphs else ():
-        for form in CHECKED:
+        for form in forms:
             name = os.path.basename(path).partition(".")[0]
             write_step(folder, "step-%s-%s" % (name, form), *_graph(graphs, name, form))
     write_step(folder, "random", *_random(), compare=False, session=True)
@@ -131,22 +131,14 @@ def _graph(folder, name, form):
     with tf.Session(graph=graph) as session:
         session.run(described["init"])
         handles = [op for op in graph.get_operations() if op.type in ("VariableV2", "VarHandleOp")]
-        values = session.run({op.name: _read(op) for op in handles})
-    total = sum(value.nbytes for value in values.values())
-    rules = {name: _rule(value) if total > MOST_STORED else value for name, value in values.items()}
-    return graph, [described["loss"], described["train_op"]], feeds, rules, form
+        rules, stored = described_by(session.run({op.name: _read(op) for op in handles}))
+    return graph, [described["loss"], described["train_op"]], feeds, {**rules, **stored}, form
 
 
 def _read(op):
     with op.graph.as_default():
         return op.outputs[0] if op.type == "VariableV2" else tf.raw_ops.ReadVariableOp(
             resource=op.outputs[0], dtype=op.get_attr("dtype"))  # fmt: skip
-
-
-def _rule(value):
-    if value.size <= bench_models.SMALL or value.dtype.kind != "f":
-        return value
-    return ["normal", float(value.mean()), float(value.std())]
 
 
 def _drawn(random, key, dtype, *shape):

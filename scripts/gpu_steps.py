@@ -6,11 +6,14 @@ from dataclasses import asdict
 import bench_xla_report
 import numpy as np
 
-from npu_shim.pjrt import arrays, jax_compat, manifest, placement
+from npu_shim.pjrt import arrays, jax_compat, manifest, placement, program_cache
 from npu_shim.pjrt.program import Program
 
 STEPS = 5
+LOSSES = ("loss", "entropy", "cost")
 SAMPLES = 256  # values of each variable that are compared
+SMALL = 64  # values of a variable: so many always travel
+MOST_STORED = 30 * 10**6  # bytes of variables that travel whole; of more, the large ones are drawn on both sides
 STORED = "stored"  # a rule: the values are in the file
 
 
@@ -40,7 +43,7 @@ class Step:
         head = {"asked": self.asked, "manifest": asdict(self.manifest), "rules": self.rules}
         parts = {"feed": self.feeds, "state": self.stored, "expected": self.expected}
         named = {"%s/%s" % (kind, name): value for kind, part in parts.items() for name, value in part.items()}
-        np.savez(path, head=json.dumps(head), content=np.frombuffer(self.content, np.uint8), **named)
+        np.savez_compressed(path, head=json.dumps(head), content=np.frombuffer(self.content, np.uint8), **named)
 
     @classmethod
     def read(cls, path):
@@ -65,9 +68,13 @@ class Step:
 
     @property
     def fetches(self):
-        """Names of the fetches; that of a loss, a number, is the first."""
-        fetches = [tensor for tensor in self.manifest.results if tensor.kind == "fetch"]
-        return [t.name for t in sorted(fetches, key=lambda t: tuple(t.shape) != () or "float" not in t.dtype)]
+        """Names of the fetches; that of a number is the first, one that is named as losses are before others."""
+
+        def rank(tensor):
+            is_number = tuple(tensor.shape) == () and "float" in tensor.dtype
+            return not is_number, not any(word in tensor.name.lower() for word in LOSSES)
+
+        return [t.name for t in sorted((t for t in self.manifest.results if t.kind == "fetch"), key=rank)]
 
 
 class OnDevice:
@@ -92,7 +99,8 @@ class OnDevice:
         done = lowering.lowered(step.content, platform=device.platform, **step.asked)
         if done.refusal:
             raise RuntimeError(done.refusal)
-        self.program = Program(self._jax, step.manifest, done.artifact, placement.Placement((device,)))
+        where, cache = placement.Placement((device,)), program_cache.folder(None)
+        self.program = Program(self._jax, step.manifest, done.artifact, where, cache=cache)
         self.program.restore(step.values())
 
     def run(self):
@@ -109,6 +117,17 @@ class OnDevice:
                 after, written = self.program.state(), self.step.manifest.donated
                 updates = samples(before, {name: value for name, value in after.items() if name in written})
         return np.array(losses), updates
+
+
+def described_by(values):
+    """(rules, stored) of variables' values, as of `Step`: where these are many, large ones of floats are drawn."""
+    is_much = sum(value.nbytes for value in values.values()) > MOST_STORED
+    drawn = {name for name, value in values.items() if is_much and value.size > SMALL and value.dtype.kind == "f"}
+    rules = {
+        name: ["normal", float(value.mean()), float(value.std())] if name in drawn else [STORED]
+        for name, value in values.items()
+    }
+    return rules, {name: value for name, value in values.items() if name not in drawn}
 
 
 def samples(before, after):
