@@ -20,7 +20,7 @@ from npu_shim.pjrt.placement import Placement
 from npu_shim.xla.sources import Source
 
 # arguments that say what the step is, or who makes it
-NO_OPTIONS = ("constants", "values", "device", "float32_products", "jax")
+NO_OPTIONS = ("constants", "values", "device", "devices", "float32_products", "jax")
 # changes nothing
 AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu", "recompute": "off", "attention": "off"}
 
@@ -56,7 +56,7 @@ def on_cards(
     jax: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
     placement: Placement | Sequence[Placement] = compiling.ONE,
-    **given: Any
+    **given: Any,
 ) -> OnCards:
     """Returns what the step as written and the step under options cost on cards that need not be here.
 
@@ -81,13 +81,14 @@ def on_cards(
     if not isinstance(source, Source):
         source = Source.of(getattr(source, "graph", source))  # a session's variables need no values yet
     with tempfile.TemporaryDirectory() as folder:
-        paths = write_forms(folder, source, fetches, feeds, jax=python, **given)
+        several = [placement] if isinstance(placement, Placement) else placement
+        count = min(len(one.devices) for one in several)  # of several numbers one program
+        paths = write_forms(folder, source, fetches, feeds, jax=python, devices=count, **given)
         for path in paths[1:]:
             if not manifest.read(path).plan["lowered"]:
                 progress("%s lowers nothing of this step; npu-shim plan says why" % os.path.basename(path))
             for line in manifest.read(path).plan["attention"]["stays"].items():
                 progress("attention '%s' stays: %s" % line)
-        several = [placement] if isinstance(placement, Placement) else placement
         return of_folders(paths, wanted, python, progress, *several)
 
 

@@ -107,16 +107,20 @@ def exported(
 
 def program(
     source: Any, fetches: Any, feeds: Any, constants: Any = None, values: Any = None,
-    float32_products: str = "default", jax: str | None = None, device: str | None = None, **options: Any,
+    float32_products: str = "default", jax: str | None = None, device: str | None = None, devices: int = 1,
+    **options: Any,
 ) -> StepProgram:  # fmt: skip
-    """Returns what `export` writes; arguments and errors likewise, but `source` is a `sources.Source`."""
+    """Returns what `export` writes; arguments and errors likewise, but `source` is a `sources.Source`.
+
+    `devices` is how many the program is made for, of which each computes a part of a batch.
+    """
     one_of(float32_products, PRODUCTS, "float32_products")
     python = interpreter(jax)
     prepared = step_function.prepare(source, fetches, feeds, constants, values, device, **options).as_program()
     shapes = [feed.with_shape().shape.as_list() for feed in prepared.feeds.values()]
     taken = description.arguments(prepared, shapes)
     step = interpreted.of(prepared, shapes)
-    artifacts, answer = _lowered(step, taken, float32_products, device, python)
+    artifacts, answer = _lowered(step, taken, float32_products, device, python, devices)
     if not answer["fetches"] and not answer["updated"]:
         raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
     _require_fixed_sizes(answer["fetches"])
@@ -139,10 +143,11 @@ def interpreter(wanted: str | None = None) -> str | None:
     return engine.interpreter()
 
 
-def _lowered(step, taken, products, device, python):
+def _lowered(step, taken, products, device, python, devices):
     """(platform -> artifact, what was said of it)."""
     platform = "cpu" if device == "CPU" else "gpu"  # the program for GPUs comes with one for CPUs, or serves them too
     asked = {**taken.asked(), "known": {}, "products": products, "platform": platform}
+    asked["devices"] = devices
     programs, answer = apart.lowered(step.content, asked, python)
     if answer["refusal"]:
         raise PlanError(_refusal(answer))
@@ -183,5 +188,3 @@ def checkpoint(state: str, prefix: str) -> None:
     slices = json.loads(str(values.pop(arrays.SLICES, "{}")))
     with tf_internals.eager_mode():
         step_checkpoint.save(prefix, values, {name: slices.get(name, (name, "")) for name in values})
-
-

@@ -38,7 +38,7 @@ def lowered(
         told: as of `interpreter.function`, of a tensor [dtype's name, value as nested lists]; None likewise.
         narrow: names of the dtypes to which the caller can round feeds for devices with memory of their own, see
             `narrowing`.
-        devices: how many each of several ranks has.
+        devices: how many run it together, those of each rank where there are several.
     """
     count, groups = ranks
     meeting = Ranks(count, {int(key): members for key, members in groups.items()}, [], devices)

@@ -12,7 +12,7 @@ class Ranks(NamedTuple):
         size: how many.
         groups: key of a group, as TensorFlow numbers it -> the numbers of its ranks among these, in TensorFlow's order.
         assumed: what the program takes for granted of the others, in words; filled while it is interpreted.
-        devices: how many each of them has.
+        devices: how many each of them has, of which each computes a part of a batch.
     """
 
     size: int

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step import grids, paddings, sizes, turned
-from npu_shim.step.lookups import MOST
+from npu_shim.step import grids, paddings, sizes, turned, uniques
 from npu_shim.step.masks import common, mask, masked, repeated, there
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules import arrays, indexing, reductions, sparse
@@ -21,54 +20,8 @@ from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Dims, Rows, Size, Turned, ints, is_known, traced, whole
 
 Handler = Callable[..., Any]
-FIRST = np.zeros(1, np.int32)  # the axis of an op that has no input for it
 
 # -- where they come from ----------------------------------------------------------------------------------------------
-
-
-def unique(attrs: Attrs, x: Any, axis: Any = FIRST) -> tuple[Any, Any, Any]:
-    """(Values in the order in which they first come, each element's place among them, counts); or rows by an axis."""
-    if not is_known(axis):
-        raise Unknown(1)
-    along = whole(axis) if np.size(axis) else 0
-    if along and np.ndim(_array(x)) > 1:
-        raise Unsupported("it tells parts along an axis other than the first apart")
-    if is_known(x):
-        values, first, inverse, counts = np.unique(x, True, True, True, axis=0 if x.ndim > 1 else None)
-        order = np.argsort(first, kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(order.size)
-        dtype = attrs["out_idx"]
-        return values[order], rank[inverse].reshape(-1).astype(dtype), counts[order].astype(dtype)
-    if not isinstance(x, Rows):
-        return _unique(x, jnp.ones(x.shape[0], bool), attrs)
-    values, places, counts = _unique(x.array, mask(x), attrs)
-    return values, Rows(places, x.count), counts
-
-
-def _unique(x: Any, is_there: Any, attrs: Attrs) -> tuple[Any, Any, Any]:
-    size, dtype = x.shape[0], attrs["out_idx"]
-    room = min(size, attrs.get(MOST, size))
-    columns = [x] if x.ndim == 1 else list(x.reshape((size, -1)).T)
-    order = jnp.lexsort((*reversed(columns), ~is_there)).astype(np.int32)  # stable; what is not there comes last
-    live = is_there[order]
-    ordered = jnp.stack([column[order] for column in columns], -1) if columns else jnp.zeros((size, 0), x.dtype)
-    starts = jnp.concatenate([jnp.ones(min(size, 1), bool), jnp.any(ordered[1:] != ordered[:-1], 1)]) & live
-    group = jnp.where(live, jnp.cumsum(starts, dtype=np.int32) - np.int32(1), np.int32(max(size - 1, 0)))
-    first = jnp.full(size, size, np.int32).at[group].min(order)  # of each group, `size` behind the last
-    count = jnp.sum(starts, dtype=np.int32)
-    by_place = jnp.argsort(first, stable=True).astype(np.int32)
-    rank = jnp.zeros(size, np.int32).at[by_place].set(jnp.arange(size, dtype=np.int32))
-    places = jnp.zeros(size, np.int32).at[order].set(rank[group])
-    values = jnp.take(x, first[by_place], 0, mode="clip")
-    counts = jnp.zeros(size, np.int32).at[places].add(is_there.astype(np.int32))
-    count = jnp.minimum(count, np.int32(room))
-    return Rows(values[:room], count), places.astype(dtype), Rows(counts[:room].astype(dtype), count)
-
-
-def _unique_rule(outputs: int) -> Rule:
-    apply = lambda attrs, x, *axis: unique(attrs, x, *axis)[:outputs]  # noqa: E731
-    return Rule(apply, rows=apply)
 
 
 def where(attrs: Attrs, condition: Any) -> Any:
@@ -480,8 +433,8 @@ OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
 }  # fmt: skip
 
 RULES = {
-    **dict.fromkeys(("Unique", "UniqueV2"), _unique_rule(2)),
-    **dict.fromkeys(("UniqueWithCounts", "UniqueWithCountsV2"), _unique_rule(3)),
+    **dict.fromkeys(("Unique", "UniqueV2"), uniques.rule(2)),
+    **dict.fromkeys(("UniqueWithCounts", "UniqueWithCountsV2"), uniques.rule(3)),
     "Where": Rule(where, rows=where),
     "DynamicPartition": Rule(dynamic_partition), "DynamicStitch": Rule(dynamic_stitch),
     "ParallelDynamicStitch": Rule(dynamic_stitch),

@@ -261,3 +261,24 @@ def test_training_and_a_second_gradient_of_the_loop():
             for name, expected in zip(names[:-1], session.run(fetches[:-1], {x: given})):
                 np.testing.assert_allclose(fetched[name], expected, 1e-4, 1e-5)
             session.run(train, {x: given})
+
+
+@pytest.mark.parametrize(("devices", "count"), [(1, 0), (15, 0), (16, 1)])
+def test_a_device_keeps_its_part_of_a_row(monkeypatch, devices, count):
+    """A sum of 64 bytes, rows of 1024, of which each of 16 devices has 64."""
+    planned, plan = [], later_sums._planned
+    monkeypatch.setattr(later_sums, "_planned", lambda *given: planned.append(plan(*given)) or planned[-1])
+    rows = DRAW.randn(5, 64, 4).astype(np.float32)
+
+    def gram(row):
+        return jax.lax.dot_general(row, row, (((0,), (0,)), ((), ())))
+
+    first = jax.numpy.int32(0), jax.numpy.zeros([4, 4], np.float32)
+    step = jax.jit(
+        lambda rows: later_sums.while_loop(
+            lambda carried: carried[0] < 5, lambda carried: (carried[0] + 1, carried[1] + gram(rows[carried[0]])),
+            first, 5, devices,
+        )
+    )  # fmt: skip
+    np.testing.assert_allclose(step(rows)[1], np.einsum("tbi,tbj->ij", rows, rows), rtol=2.0**-16, atol=2.0**-14)
+    assert [len(loop.sums) for loop in planned] == [count]

@@ -171,7 +171,7 @@ class InProcess:
         Returns:
             `step.lowered.Lowered.answer()`, and as "trouble" why that folder did not serve, "" if it did.
         """
-        own = {"devices": len(self._placement.devices)} if "ranks" in asked else {}
+        own = {"devices": len(self._placement.devices)} if len(self._placement.devices) > 1 else {}
         done, trouble = lowered.of(content, {**asked, **own, "platform": self.platform}, cache)
         self._lowered = {content: done}
         return {**done.answer(), "trouble": trouble}

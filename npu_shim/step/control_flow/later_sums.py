@@ -6,9 +6,10 @@ reads and writes all of that gradient, which is larger than what the iteration c
     s = s + a^T d, in each iteration    becomes    rows_a[i] = a, rows_d[i] = d; after the loop s = s + rows_a^T rows_d
 
 A sum is made later if a row of its factors takes no more memory than the sum, and all rows together no more than what
-the forward pass keeps for the loop. A factor that is kept anyway, for another sum, takes none, so that the bias's sum
-follows the weights'. Sums come in another order, and 16-bit factors are summed in float32 and rounded once, so that
-results differ in their last digits. On several devices the sum crosses them once, not in each iteration.
+the forward pass keeps for the loop. Of several devices each has its part of a batch, and so of a row. A factor that is
+kept anyway, for another sum, takes none, so that the bias's sum follows the weights'. Sums come in another order, and
+16-bit factors are summed in float32 and rounded once, so that results differ in their last digits. On several devices
+the sum crosses them once, not in each iteration.
 
 It is found in the loop's program (a jaxpr), which is the same for loops of both versions of TensorFlow.
 """
@@ -92,7 +93,9 @@ class Body:
         return start
 
 
-def while_loop(goes_on: Callable[[Any], Any], step: Callable[[Any], Any], first: Any, most: int | None) -> Any:
+def while_loop(
+    goes_on: Callable[[Any], Any], step: Callable[[Any], Any], first: Any, most: int | None, devices: int = 1
+) -> Any:
     """lax.while_loop, with the sums that pay made after it.
 
     Args:
@@ -100,11 +103,12 @@ def while_loop(goes_on: Callable[[Any], Any], step: Callable[[Any], Any], first:
         step: likewise.
         first: what is carried at first, a pytree of arrays, of which the first leaf is the number of the iteration.
         most: how often the loop runs at most, None if that is not known: then no sum is made later.
+        devices: how many run it together.
     """
     leaves, tree = jax.tree.flatten(first)
     flat = jax.make_jaxpr(lambda *given: jax.tree.leaves(step(jax.tree.unflatten(tree, given))))(*leaves)
     sums = _sums(flat.jaxpr) if most else []
-    loop = _planned(flat, sums, goes_on, leaves, tree, int(most or 0)) if sums else None
+    loop = _planned(flat, sums, goes_on, leaves, tree, int(most or 0), devices) if sums else None
     if loop is None or not loop.sums:
         compute = jaxpr_as_fun(flat)
         return lax.while_loop(
@@ -124,13 +128,14 @@ def while_loop(goes_on: Callable[[Any], Any], step: Callable[[Any], Any], first:
 
 
 def _planned(
-    flat: Any, sums: Sequence[Sum], goes_on: Callable[[Any], Any], leaves: Sequence[Any], tree: Any, most: int
-) -> Body:
+    flat: Any, sums: Sequence[Sum], goes_on: Callable[[Any], Any], leaves: Sequence[Any], tree: Any, most: int,
+    devices: int,
+) -> Body:  # fmt: skip
     """The Body of a loop, with those of its sums that pay."""
     asked = _asked(jax.make_jaxpr(lambda *given: goes_on(jax.tree.unflatten(tree, given)))(*leaves).jaxpr)
     stored = [value for value in (*flat.consts, *leaves) if jnp.shape(value)[:1] == (most,)]
     room = sum(value.size * value.dtype.itemsize for value in stored) // most
-    sums = _paying([one for one in sums if one.at not in asked], room)
+    sums = _paying([one for one in sums if one.at not in asked], room, devices)
     kept = tuple(dict.fromkeys(factor for one in sums for term in one.terms for factor in term.factors))
     return Body(tuple(sums), kept, most, _without(flat, sums, kept))
 
@@ -266,12 +271,15 @@ def _widens(eqn: Any) -> bool:
     return bool(both_float and before.itemsize < after.itemsize)
 
 
-def _paying(sums: Sequence[Sum], room: int) -> list[Sum]:
-    """Those of which an iteration keeps no more than it would add to, the largest first; `room`: bytes for its rows."""
+def _paying(sums: Sequence[Sum], room: int, devices: int) -> list[Sum]:
+    """Those of which an iteration keeps no more than it would add to, the largest first; `room`: bytes for its rows.
+
+    A device keeps its part of a row, and adds to all of a sum.
+    """
     chosen: list[Sum] = []
     kept: set[Any] = set()
     for one in sorted(sums, key=lambda one: -one.bytes):
-        if _bytes(one.factors - kept) <= one.bytes and _bytes(one.factors | kept) <= room:
+        if _bytes(one.factors - kept) <= one.bytes * devices and _bytes(one.factors | kept) <= room:
             chosen.append(one)
             kept |= one.factors
     return chosen

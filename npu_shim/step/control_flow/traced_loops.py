@@ -77,7 +77,7 @@ def while_loop(
 
     first = (jnp.int32(0), start, {key: traced(run.cells[key]) for key in touched})
     try:
-        last = later_sums.while_loop(go, step, first, count.most)
+        last = later_sums.while_loop(go, step, first, count.most, run.ranks.devices)
         is_over = None if count.most is None or count.is_rounded else jnp.logical_not(goes_on(last))
     finally:
         run.cells = outside
