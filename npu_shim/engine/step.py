@@ -252,11 +252,15 @@ class Step:
         return constant if is_given or is_fed else None
 
     def _gives(self, name, part):
-        """Whether the session can compute a node from a program's inputs, as the program would."""
+        """Whether the session can compute a node from a program's inputs, as the program would.
+
+        What is asserted of them on the way ends the run as it would in the step.
+        """
         if name not in self.nodes:
             return False
         needed = facts.needed_by(self.nodes.__getitem__, [name], part.program.fed)
-        return not any(node.essential or node.learned or not node.repeats for node in needed.values())
+        may_repeat = (node.repeats or node.asserts for node in needed.values())
+        return all(may_repeat) and not any(node.essential or node.learned for node in needed.values())
 
     def _is_number(self, name):
         tensor = self.graph.as_graph_element(name)

@@ -742,6 +742,33 @@ def test_a_network_of_sparse_features_is_taken_and_learns_what_they_need_togethe
     assert len(asked) == 1  # how many segments there are is asked for once: of the embeddings and the linear model
 
 
+def test_ids_of_which_something_is_asserted_are_counted_by_the_session():
+    """As a column of tf.feature_column asserts it: their number, and the ids that are told apart, wait for that."""
+
+    def trained(kind):
+        with tf.Graph().as_default():
+            data = tf.data.Dataset.from_tensor_slices(np.random.RandomState(1).randint(0, 10, 30)).batch(8)
+            ids = tf.expand_dims(tf.data.make_one_shot_iterator(data).get_next(), 1)
+            places = tf.where(tf.not_equal(ids, -1))
+            values = tf.gather_nd(ids, places)
+            with tf.control_dependencies([tf.debugging.assert_less(values, np.int64(10))]):
+                values = tf.identity(values)
+            table = tf.get_variable("table", [10, 4], initializer=tf.glorot_uniform_initializer(seed=1))
+            looked_up = tf.nn.safe_embedding_lookup_sparse(
+                [table], tf.SparseTensor(places, values, tf.shape(ids, out_type=tf.int64))
+            )
+            w = tf.get_variable("w", [4, 1], initializer=tf.ones_initializer())
+            loss = tf.reduce_mean(tf.square(tf.matmul(looked_up, w) - 1.0))
+            train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+            with sessions.opened(kind) as session:
+                return [session.run([loss, train])[0] for _ in range(4)], session
+
+    wanted, actual = trained("session"), trained("pjrt")
+    np.testing.assert_allclose(actual[0], wanted[0], rtol=2e-5)
+    assert len(steps_of(actual[1])) == 1
+    assert programs_of(actual[1]) == 2  # of eight rows, and of the last six
+
+
 def summarized(kind, runs, histogram=False):
     """The losses of a network in runs with summaries ("with") and without, the summaries, the session."""
     with tf.Graph().as_default():
