@@ -28,12 +28,10 @@ def _number(value: float) -> Any:
 
 def batch_norm(attrs: Attrs, x: Any, scale: Any, offset: Any, mean: Any = None, variance: Any = None) -> Any:
     """FusedBatchNorm, V2 and V3."""
-    along, shape, count = _axes(attrs, x)
+    _, shape, count = _axes(attrs, x)
     wide = traced(x).astype(np.float32)
     if attrs["is_training"]:
-        total, squares = wide.sum(along), (wide * wide).sum(along)  # one pass, as XLA expands its own
-        own_mean = total / _number(count)
-        own = jnp.maximum(squares / _number(count) - own_mean * own_mean, _number(0))
+        own_mean, own = _statistics(attrs, traced(x))
         unbiased = own * _number(count / max(count - 1, 1))
         given = _averaged(attrs, own_mean, mean), _averaged(attrs, unbiased, variance)
         kept = own_mean, own
@@ -41,8 +39,29 @@ def batch_norm(attrs: Attrs, x: Any, scale: Any, offset: Any, mean: Any = None, 
         own_mean, own = mean, variance
         given = kept = mean, variance
     factor = lax.rsqrt(traced(own) + _number(attrs["epsilon"])) * scale
-    y = wide * factor.reshape(shape) + (offset - own_mean * factor).reshape(shape)
+    y = (wide - own_mean.reshape(shape)) * factor.reshape(shape) + offset.reshape(shape)
     return (y.astype(x.dtype), *given, *kept, EMPTY)
+
+
+def _statistics(attrs: Attrs, x: Any) -> tuple[Any, Any]:
+    """(Mean, variance) of each channel, in one pass over x.
+
+    x^2 - mean^2 loses what a channel varies by if that is little beside its mean. Each image is summed up as what it
+    differs by from its first element, and the images' own statistics make the batch's: Chan, Golub and LeVeque,
+    "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
+    """
+    along, _, count = _axes(attrs, x)
+    inside = tuple(at for at in along if at)  # the batch comes first in each layout
+    size = count // max(x.shape[0], 1)
+    start = tuple(slice(1) if at in inside else slice(None) for at in range(x.ndim))
+    first = x[start].astype(np.float32)  # XLA would keep a float32 copy of x for a part of that
+    away = x.astype(np.float32) - first
+    total, squares = away.sum(inside), (away * away).sum(inside)
+    of_image = first.sum(inside) + total / _number(size)
+    mean = of_image.sum(0) / _number(x.shape[0])
+    within, apart = squares - total * total / _number(size), of_image - mean
+    variance = (within.sum(0) + (apart * apart).sum(0) * _number(size)) / _number(count)
+    return mean, jnp.maximum(variance, _number(0))
 
 
 def _averaged(attrs: Attrs, new: Any, old: Any) -> Any:

@@ -14,7 +14,7 @@ from jax import lax
 from npu_shim.step.masks import mask
 from npu_shim.step.rules.indexing import at_places, at_rows
 from npu_shim.step.rules.table import Attrs, Update
-from npu_shim.step.values import Rows, traced
+from npu_shim.step.values import Rows, is_known, traced
 
 Dense = Callable[..., Any]
 
@@ -132,13 +132,14 @@ def _ftrl(
     attrs: Attrs, var: Any, accum: Any, linear: Any, grad: Any, shrunk: Any, rate: Any, l1: Any, l2: Any, power: Any
 ) -> Any:
     new = accum + grad * grad
-    root = lambda x: x ** (-traced(power))  # noqa: E731
+    is_root = is_known(power) and power == np.array(-0.5, power.dtype)  # by default; a power is less exact
+    root = jnp.sqrt if is_root else lambda x: x ** (-traced(power))
     two = np.array(2, var.dtype)
     if attrs.get("multiply_linear_by_lr"):
-        linear = linear + shrunk * rate - (root(new) - root(accum)) * var
+        linear = linear + (shrunk * rate - (root(new) - root(accum)) * var)
         l1, quadratic = l1 * rate, root(new) + two * l2 * rate
     else:
-        linear = linear + shrunk - (root(new) - root(accum)) / rate * var
+        linear = linear + (shrunk - (root(new) - root(accum)) / rate * var)
         quadratic = root(new) / rate + two * l2
     small = jnp.abs(linear) <= l1
     return jnp.where(small, np.zeros((), var.dtype), (jnp.sign(linear) * l1 - linear) / quadratic), new, linear
