@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from npu_shim.step import rows
+from npu_shim.step import rows, turned
 from npu_shim.step.containers import rooms
 from npu_shim.step.masks import repeated
 from npu_shim.step.refusals import Unsupported
@@ -78,15 +78,15 @@ def row_by_row(row: Rule, attrs: Attrs, values: Sequence[Any]) -> Any:
         raise Unsupported("its rule takes no tensor whose rows depend on data")
     if row.rows != "each":
         return row.rows(attrs, *values)
-    _require_row_by_row(values)
+    if not _is_row_by_row(values):
+        return turned.elementwise(row, attrs, values)
     values, count = rows.alike(values)
     result = row.apply(attrs, *[value.array if isinstance(value, Rows) else value for value in values])
     return tuple(Rows(part, count) for part in result) if type(result) is tuple else Rows(result, count)
 
 
-def _require_row_by_row(values: Sequence[Any]) -> None:
-    """Raises Unsupported where the first dimension of the result is not that of the rows."""
+def _is_row_by_row(values: Sequence[Any]) -> bool:
+    """Whether the first dimension of the result is that of the rows."""
     rank, *others = {value.array.ndim for value in values if isinstance(value, Rows)}
     plain = [np.shape(value) for value in values if not isinstance(value, Rows)]
-    if others or any(len(dims) > rank or (len(dims) == rank and dims[0] != 1) for dims in plain):
-        raise Unsupported("it joins rows whose number depends on data with others")
+    return not others and not any(len(dims) > rank or (len(dims) == rank and dims[0] != 1) for dims in plain)

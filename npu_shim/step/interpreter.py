@@ -23,6 +23,7 @@ from npu_shim.step import (
     eithers,
     grids,
     guards,
+    merged,
     paddings,
     row_slices,
     rows,
@@ -174,7 +175,8 @@ class Scope:
         total: how many iterations all loops around it have at most, None if that is not known.
         finals: Merge of a counter of the loop around it -> its `counted.Range`; empty on a side of a conditional.
         places: key of `rows.same_places` -> (the values, what was made of them).
-        left: (id of a number of rows, how many are left out) -> (that number, what is left), see `row_slices`.
+        left: (id of a number of rows, what is made of it) -> (that number, the new one), see `row_slices`, `merged`.
+        ahead: names of the nodes that are tied to a loop behind them, see `control_flow.ahead`.
         table: op -> row.
     """
 
@@ -197,8 +199,9 @@ class Scope:
         self.finals: Mapping[str, Range] = {}
         self.is_certain = True
         self.caller: tuple[Scope, Node] | None = None
-        self.left: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self.left: dict[tuple[int, Any], tuple[Any, Any]] = {}
         self.places: dict[Any, tuple[Any, Any]] = {}
+        self.ahead = set[str]()
         self.table = TABLE
 
     def inner(self, values: Mapping[str, Any]) -> Scope:
@@ -357,8 +360,8 @@ class Scope:
         kinds = {type(value) for value in values}
         if Grid in kinds:
             return grids.computed(node, values)
-        if Turned in kinds and node.op != "Reshape":
-            return turned.computed(row, node, values)
+        if Turned in kinds:
+            return self._of_turned(row, node, values)
         if Pairs in kinds and node.op in paddings.OF_PAIRS:
             return assumed.filled(self, node, values, paddings.OF_PAIRS[node.op](node.attrs, *values))
         if Pairs in kinds:
@@ -383,6 +386,13 @@ class Scope:
             _require_known(row.known, values)
         result = row.apply(attrs, *values)
         return result if row.places is None and not row.lists else self._in_range(row, node, attrs, values, result)
+
+    def _of_turned(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
+        if node.op != "Reshape":
+            return turned.computed(row, node, values)
+        x, shape = values
+        parts = merged.reshaped(self, x, shape)
+        return self._computed(row, node, [turned.as_rows(x), shape]) if parts is None else parts
 
     def _of_rows(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
         if not any(isinstance(value, (Rows, Turned)) for value in values):

@@ -18,7 +18,7 @@ from npu_shim.step.containers import rooms
 from npu_shim.step.graph import Node
 from npu_shim.step.masks import masked
 from npu_shim.step.refusals import Unknown, Unsupported
-from npu_shim.step.values import Dims, Pairs, Rows, Size, ints, is_known, is_tensor, traced
+from npu_shim.step.values import Dims, Pairs, Rows, Size, Turned, ints, is_known, is_tensor, traced
 
 OPS = frozenset(["StridedSlice", "Slice", "StridedSliceGrad"])
 
@@ -230,7 +230,7 @@ def _sliced(x: Any, entries: Sequence[Entry]) -> Any:
         return array if count is None else Rows(array, count)
     first, others = entries[0], entries[1:]
     if any(map(_is_open, others)):
-        raise _Behind("an axis behind the first has limits that depend on data")
+        return _sliced_behind(array, count, entries)
     index = (slice(None), *(entry.index for entry in others))
     if count is None and not _is_open(first):
         return array[tuple(entry.index for entry in entries)]
@@ -239,6 +239,17 @@ def _sliced(x: Any, entries: Sequence[Entry]) -> Any:
     if first.low is not None or first.high is not None or first.step != 1:
         array, count = _range(array, count, first)
     return Rows(array[index], count)
+
+
+def _sliced_behind(array: Any, count: Any, entries: Sequence[Entry]) -> Turned:
+    """A slice of a tensor of which one axis behind the first has traced limits."""
+    at, *others = [at for at, entry in enumerate(entries) if _is_open(entry)]
+    if count is not None or others:
+        raise _Behind("an axis behind the first has limits that depend on data")
+    index = [slice(None) if number == at else entry.index for number, entry in enumerate(entries)]
+    axis = sum(entry.kind != "element" for entry in entries[:at])
+    part, number = _range(jnp.moveaxis(array[tuple(index)], axis, 0), None, entries[at])
+    return Turned(jnp.moveaxis(part, 0, axis), number, axis)
 
 
 def _without_rest(entries: list[Entry], rank: int) -> list[Entry]:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step import grids, paddings, sizes, turned, uniques
+from npu_shim.step import grids, merged, paddings, sizes, turned, uniques
 from npu_shim.step.masks import common, mask, masked, repeated, there
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules import arrays, indexing, reductions, sparse
@@ -122,8 +122,6 @@ def reshape(attrs: Attrs, x: Any, shape: Any) -> Any:
     """Reshape of rows: the first dimension that is not 1 stays one that depends on data; and of a shape."""
     if isinstance(x, Dims):
         return _of_shape(x, shape)
-    if isinstance(x, Turned):
-        x = turned.as_rows(x)
     if not isinstance(shape, Dims) and not is_known(shape):
         raise Unknown(1)
     dims = list(sizes.sizes_of(shape))
@@ -137,6 +135,9 @@ def reshape(attrs: Attrs, x: Any, shape: Any) -> Any:
     rest = dims[1:]
     if isinstance(x, Rows) and sum(isinstance(size, Size) for size in dims) > 1 and isinstance(dims[0], Size):
         return grids.of_rows(x, dims)
+    parts = merged.apart(x, dims) if isinstance(x, Rows) else None
+    if parts is not None:
+        return parts
     if not dims or any(isinstance(size, Size) or size < 0 for size in rest):
         raise Unsupported("it gives rows whose number depends on data another first dimension")
     each_row = int(np.prod(rest, dtype=np.int64))
@@ -194,18 +195,25 @@ def scatter_nd(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> Any:
 
 
 def tile(attrs: Attrs, x: Any, multiples: Any) -> Any:
-    """Tile as often as data says along the first dimension, or of rows."""
+    """Tile as often as data says along a dimension, or of rows."""
     first, *rest = sizes.sizes_of(multiples)
-    if any(isinstance(size, Size) for size in rest):
-        if not isinstance(x, Rows):
-            raise Unsupported("a dimension other than the first depends on data")
-        return grids.tiled(x, (first, *rest))
+    open_ones = [at for at, size in enumerate((first, *rest)) if isinstance(size, Size)]
     if not isinstance(x, Rows):
-        return Rows(jnp.tile(x, (first.most, *rest)), _times(first.count, x.shape[0]))
+        return _tiled(x, (first, *rest), *open_ones)
+    if any(open_ones):
+        return grids.tiled(x, (first, *rest))
     times, most = (first.count, first.most) if isinstance(first, Size) else (np.int32(first), first)
     array = jnp.tile(x.array, (1, *rest))
     places = np.arange(most * array.shape[0], dtype=np.int32) % jnp.maximum(x.count, np.int32(1))
     return Rows(array, x.count) if most == 1 else Rows(jnp.take(array, places, 0, mode="clip"), x.count * times)
+
+
+def _tiled(x: Any, multiples: Sequence[Any], at: int, *others: int) -> Any:
+    """A tensor as often as data says along one dimension."""
+    if others:
+        raise Unsupported("several dimensions depend on data")
+    room = [size.most if isinstance(size, Size) else size for size in multiples]
+    return turned.of(jnp.tile(x, room), _times(multiples[at].count, x.shape[at]), at)
 
 
 def _times(count: Any, number: int) -> Any:
@@ -223,7 +231,8 @@ def range_(attrs: Attrs, start: Any, limit: Any, delta: Any) -> Any:
         (low, _, most), (high, least, _) = sizes.bounds(start), sizes.bounds(limit)
     away = 1 if step > 0 else -1
     room = max(0, -(-(most - least) // abs(step)))
-    count = jnp.maximum((high - low + np.int32(step - away)) // np.int32(step), np.int32(0))
+    is_all = step == 1 and is_known(start) and whole(start) == 0 and least >= 0  # a number that others may have too
+    count = high if is_all else jnp.maximum((high - low + np.int32(step - away)) // np.int32(step), np.int32(0))
     return Rows(low.astype(dtype) + np.arange(room).astype(dtype) * np.array(step, dtype), count)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Callable, Sequence
 
 import jax.numpy as jnp
+import numpy as np
 
 from npu_shim.step import sizes
 from npu_shim.step.masks import common, masked, repeated
@@ -38,10 +39,10 @@ def computed(row: Rule, node: Any, values: Sequence[Any]) -> Any:
         return HANDLERS[node.op](node.attrs, *values)
     if row.rows != "each":
         raise Unsupported("it takes a tensor of which a dimension other than the first depends on data")
-    return _elementwise(row, node.attrs, values)
+    return elementwise(row, node.attrs, values)
 
 
-def _elementwise(row: Rule, attrs: Attrs, values: Sequence[Any]) -> Any:
+def elementwise(row: Rule, attrs: Attrs, values: Sequence[Any]) -> Any:
     """Element by element: what is counted stands in one place from the end, with as many elements in all of them."""
     open_ones = [v if isinstance(v, Turned) else Turned(*v, 0) for v in values if isinstance(v, (Rows, Turned))]
     places = {value.array.ndim - value.axis for value in open_ones}
@@ -77,6 +78,13 @@ def _reduced(op: str, neutral: Callable[[Any], Any]) -> Callable[..., Any]:
         return of(reductions.RULES[op].apply(attrs, x.array, axes), x.count, x.axis - gone)
 
     return result
+
+
+def _mean(attrs: Attrs, x: Turned, axes: Any) -> Any:
+    if x.axis not in reductions.axes_of(axes, x.array.ndim):
+        return _reduced("Mean", lambda dtype: 0)(attrs, x, axes)
+    total = reductions.RULES["Mean"].apply(attrs, masked(x.array, x.count, 0, x.axis), axes)
+    return total * (np.array(x.array.shape[x.axis], total.dtype) / x.count.astype(total.dtype))
 
 
 def _broadcast(attrs: Attrs, x: Turned, shape: Any) -> Turned:
@@ -116,5 +124,5 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "MatMul": products.RULES["MatMul"].rows,
     "Softmax": _normalized(nn.softmax), "LogSoftmax": _normalized(nn.log_softmax),
     "Sum": _reduced("Sum", lambda dtype: 0), "Max": _reduced("Max", reductions.least),
-    "Min": _reduced("Min", reductions.most),
+    "Min": _reduced("Min", reductions.most), "Mean": _mean,
 }  # fmt: skip

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step.containers import places
+from npu_shim.step.masks import there
 from npu_shim.step.refusals import UNBOUNDED, Unbounded, Unknown, Unsupported
 from npu_shim.step.rules.table import Rule
 from npu_shim.step.values import Rows, is_known, traced, whole, xp
@@ -61,6 +62,7 @@ class List:
         dtype: of an element.
         size: number of elements while `buffer` is None.
         is_set: whether it grows by the places to which its elements are set, and not by one with each.
+        is_cut: whether elements that it had stand behind its length; else these are zeros.
     """
 
     buffer: Any
@@ -68,6 +70,7 @@ class List:
     dtype: Any
     size: int = 0
     is_set: bool = False
+    is_cut: bool = False
 
     @property
     def room(self) -> int:
@@ -78,14 +81,14 @@ class List:
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """As JAX asks it."""
         if is_known(self.length):
-            return (self.buffer,), (self.dtype, self.size, self.is_set, whole(self.length))
-        return (self.buffer, self.length), (self.dtype, self.size, self.is_set, None)
+            return (self.buffer,), (self.dtype, self.size, self.is_set, self.is_cut, whole(self.length))
+        return (self.buffer, self.length), (self.dtype, self.size, self.is_set, self.is_cut, None)
 
     @classmethod
     def tree_unflatten(cls, static: tuple[Any, ...], parts: tuple[Any, ...]) -> List:
         """As JAX asks it."""
-        dtype, size, is_set, length = static
-        return cls(parts[0], parts[1] if length is None else np.int32(length), dtype, size, is_set)
+        dtype, size, is_set, is_cut, length = static
+        return cls(parts[0], parts[1] if length is None else np.int32(length), dtype, size, is_set, is_cut)
 
 
 def _known_shape(value: Any) -> tuple[int, ...] | None:
@@ -136,9 +139,19 @@ def _with_room(buffer: Any, more: int) -> Any:
     return jax.tree.map(lambda part: jnp.pad(part, [(0, more)] + [(0, 0)] * (part.ndim - 1)), buffer)
 
 
+def _without_cut(held: List, buffer: Any) -> Any:
+    """The buffer of a list that may become longer: what has been cut off is zeros."""
+    if not held.is_cut:
+        return buffer
+    is_there = there(held.room, held.length)
+    return jax.tree.map(lambda part: jnp.where(is_there.reshape(-1, *(1,) * (part.ndim - 1)), part, 0), buffer)
+
+
 def _put(buffer: Any, at: Any, item: Any) -> Any:
     if jax.tree.structure(buffer) != jax.tree.structure(item):
-        raise Unsupported("its elements have several structures")
+        raise Unsupported(
+            "its elements have several structures: %s %s" % (jax.tree.structure(buffer), jax.tree.structure(item))
+        )
     return jax.tree.map(lambda held, part: places.put(held, at, part), buffer, item)
 
 
@@ -147,6 +160,7 @@ def set_item(attrs: Any, held: List, index: Any, item: Any) -> List:
     item = traced(item)
     buffer, length = _with_buffer(held, item), held.length
     if attrs.get("resize_if_index_out_of_bounds"):
+        buffer = _without_cut(held, buffer)
         room = held.room if held.buffer is not None else held.size
         more = whole(index) + 1 - room if is_known(index) else int(is_known(length))
         buffer = _with_room(buffer, more) if more > 0 else buffer
@@ -249,13 +263,17 @@ def scatter_into(attrs: Any, held: List, value: Any, indices: Any) -> List:
 
 
 def resize(attrs: Any, held: List, count: Any) -> List:
-    """TensorListResize."""
+    """TensorListResize; to a length that is not known it cuts elements off, as the gradient of what it appends does."""
+    if not is_known(count):
+        if held.buffer is None or isinstance(held.buffer, Fixed):
+            raise Unknown(1)
+        return dataclasses.replace(held, length=jnp.asarray(count, jnp.int32), is_cut=True)
     size = whole(count)
     if size < 0:
         raise Unsupported("it gives its list %d elements" % size)
     if held.buffer is None:
         return List(None, np.int32(size), held.dtype, size)
-    buffer = _with_buffer(held, None)
+    buffer = _without_cut(held, _with_buffer(held, None))
     buffer = _with_room(buffer, max(0, size - buffer.shape[0]))[:size]
     return List(buffer, np.int32(size), held.dtype)
 
@@ -303,7 +321,13 @@ def _fitted(held: Any, after: Any, most: int | None) -> Any:
     buffer = _with_buffer(held, element)
     if grows > 0:
         buffer = _with_room(buffer, grows * (most or 0))
-    return List(buffer, _carried_length(held.length, after.length), held.dtype, is_set=after.is_set)
+    length = _carried_length(held.length, after.length)
+    return List(buffer, length, held.dtype, is_set=after.is_set, is_cut=held.is_cut or after.is_cut)
+
+
+def is_fixed(value: Any) -> bool:
+    """Whether it is a list of one known value."""
+    return isinstance(value, List) and isinstance(value.buffer, Fixed)
 
 
 def added(before: Any, after: Any) -> int | None:
@@ -360,9 +384,15 @@ def _of_new(attrs: Any, values: Any, result: Any) -> Any:
     return values[1], np.int32(result.room)
 
 
+def _of_cut(attrs: Any, values: Any, result: Any) -> Any:
+    held, count = values[:2]
+    return (np.int32(0), None) if is_known(count) else (count, held.length + np.int32(1))
+
+
 _PLACES = {
     **dict.fromkeys(("TensorListSetItem", "TensorListGetItem", "TensorListGather"), _of_one),
     **dict.fromkeys(("TensorListScatter", "TensorListScatterV2"), _of_new),
+    "TensorListResize": _of_cut,
     "TensorListScatterIntoExistingList": lambda attrs, values, result: (values[2], values[0].length),
 }
 _RULES = {
@@ -378,7 +408,7 @@ _RULES = {
     "TensorListScatter": Rule(scatter),
     "TensorListScatterV2": Rule(scatter, known=(3,)),
     "TensorListScatterIntoExistingList": Rule(scatter_into),
-    "TensorListResize": Rule(resize, known=(1,)),
+    "TensorListResize": Rule(resize),
     "TensorListConcat": Rule(concat),
     "TensorListConcatV2": Rule(concat),
     "TensorListSplit": Rule(split, known=(2,)),

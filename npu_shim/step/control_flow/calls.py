@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step.containers import lists, optionals
-from npu_shim.step.control_flow import counted, traced_loops, trips
+from npu_shim.step.control_flow import ahead, counted, traced_loops, trips
+from npu_shim.step.control_flow.partial import returned
 from npu_shim.step.frames import value_source
 from npu_shim.step.graph import CONTROL, Callee, Graph, Node
 from npu_shim.step.refusals import Refusal, Unbounded, Unsupported
 from npu_shim.step.rules.table import Effect
-from npu_shim.step.values import HANDLES, is_known
+from npu_shim.step.values import HANDLES, KNOWN, is_known, traced
 
 UNROLLED = 256  # iterations that are unrolled at most
 DEEPEST = 64  # calls within calls: beyond, a function calls itself
@@ -100,14 +101,26 @@ def _branched(scope: Any, node: Node, predicate: Any, names: Sequence[str], argu
         inner = activated(scope, node, names[number], [optionals.on_branch(raw, number) for raw in arguments])
         inner.is_certain = False
         values = _interpreted(inner)
-        given[number] = [value if isinstance(value, HANDLES) else None for value in values]
+        given[number] = [value if isinstance(value, (*HANDLES, *KNOWN)) else None for value in values]
         return [np.int32(0) if isinstance(value, HANDLES) else value for value in values]
 
     branches = [functools.partial(branch, number) for number in range(len(names))]
     computed = traced_loops.branched(scope.run, predicate, branches)
-    if any(handles != given[0] for handles in given[1:]):
-        raise Unsupported("its branches give different variables")
-    return as_outputs([handle or value for handle, value in zip(given[0], computed)])
+    return as_outputs([_in_all(*values) for values in zip(computed, *given)])
+
+
+def _in_all(computed: Any, first: Any, *others: Any) -> Any:
+    """What a conditional gives: `first` where all branches give the same variable or known value."""
+    if any(isinstance(value, HANDLES) for value in (first, *others)):
+        if any(other != first for other in others):
+            raise Unsupported("its branches give different variables")
+        return first
+    is_same = is_known(first, *others) and all(_is_equal(first, other) for other in others)
+    return first if is_same else computed
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    return bool(one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes())
 
 
 def while_(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
@@ -123,16 +136,22 @@ def while_(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     can_unroll = count.is_exact and count.most is not None and count.most <= UNROLLED and not scope.guard(node.name)
     if can_unroll and (count.most or 0) <= 1:
         return as_outputs(loop.unrolled())
-    cells, facts = dict(scope.run.cells), dict(scope.run.facts)
-    try:
-        return as_outputs(loop.traced())
-    except Unbounded as reason:
-        raise scope.refusal(node, str(reason), loop.bounding()) from None
-    except (Refusal, Unsupported):
-        if not can_unroll:
-            raise
-        scope.run.cells, scope.run.facts = cells, facts
-        return as_outputs(loop.unrolled())
+    ways = [loop.traced, loop.traced_patiently, *([loop.unrolled] if can_unroll else [])]
+    return as_outputs(_first_that_does(scope, node, loop, ways))
+
+
+def _first_that_does(scope: Any, node: Node, loop: _While, ways: Sequence[Any]) -> Any:
+    """What the first of some ways to interpret a loop gives that is not refused; the first reason if none does."""
+    cells, facts, reasons = dict(scope.run.cells), dict(scope.run.facts), list[Exception]()
+    for way in ways:
+        try:
+            return way()
+        except Unbounded as reason:
+            raise scope.refusal(node, str(reason), loop.bounding()) from None
+        except (Refusal, Unsupported) as reason:
+            reasons.append(reason)
+            scope.run.cells, scope.run.facts = dict(cells), dict(facts)
+    raise reasons[0]
 
 
 def _grows_by_places(value: Any) -> bool:
@@ -141,8 +160,7 @@ def _grows_by_places(value: Any) -> bool:
 
 def _constant(body: Graph, start: Sequence[Any]) -> frozenset[int]:
     """Numbers of the loop variables that a body returns as they are."""
-    returned = [source for source in body.results.values() if source[1] != CONTROL]
-    same = (n for n, source in enumerate(returned) if value_source(source, body.nodes) == (body.arguments[n], 0))
+    same = (n for n, source in enumerate(returned(body)) if value_source(source, body.nodes) == (body.arguments[n], 0))
     return frozenset(same)
 
 
@@ -156,6 +174,7 @@ class _While:
         self._scope, self._node, self._condition, self._body = scope, node, condition, body
         self._start, self._constant, self._count = start, constant, count
         self._changing = [number for number in range(len(start)) if number not in constant]
+        self._is_hasty = False  # whether it took the elements of a list for known before all else was settled
 
     def _activated(self, name: str, values: Sequence[Any], number: Any) -> Any:
         arguments = list(self._start)
@@ -176,7 +195,13 @@ class _While:
         behind = (scope.integers_behind(self._node.inputs[at][0]) for at in sorted(trips.deciding_arguments(*graphs)))
         return tuple(dict.fromkeys((*scope.bounding, *itertools.chain.from_iterable(behind))))
 
-    def traced(self) -> list[Any]:
+    def traced_patiently(self) -> list[Any]:
+        """The last values, where elements of its lists are known only if they are when all else is settled."""
+        if not self._is_hasty:
+            raise Unsupported("nothing was settled too soon")
+        return self.traced(is_patient=True)
+
+    def traced(self, is_patient: bool = False) -> list[Any]:
         """The last values."""
         changing = [self._start[at] for at in self._changing]
         if any(isinstance(value, HANDLES) for value in changing):
@@ -190,21 +215,40 @@ class _While:
         def body(values: Any, number: Any) -> Any:
             inner = self._activated(self._body, values, number)
             inner.finals = finals
-            returned = _interpreted(inner)
-            return [self._scope.value(returned[at]) for at in self._changing]
+            new = _interpreted(inner)
+            return [self._scope.value(new[at]) for at in self._changing]
 
         most, added = self._count.most, list[Any]()
 
         def fitted(start: Any, result: Any) -> Any:
             added.extend(map(lists.added, start, result))  # those of the first call are of the loop's own first values
-            return lists.fitted(start, result, most)
+            new = lists.fitted(start, result, most)
+            others = [one if lists.is_fixed(other) else other for one, other in zip(start, new)]
+            if traced_loops.shaped(traced(others)) == traced_loops.shaped(start):
+                return new
+            self._is_hasty = self._is_hasty or any(map(lists.is_fixed, new))
+            return others if is_patient else new
 
+        changing = ahead.tied(self._scope, {self._node.name: self._node}, changing)
         last = traced_loops.while_loop(self._scope.run, changing, condition, body, self._count, fitted)
+        last = [self._of_set_length(*one, finals) for one in zip(self._changing, changing, last)]
         if self._count.is_exact and (most or 0) <= UNROLLED and any(map(_grows_by_places, last)):
             raise Unsupported("how long its lists become is known where each iteration is traced by itself")
         whole = self._whole([self._of_known_length(*one) for one in zip(changing, last, added)])
         known = {} if self._scope.guard(self._node.name) else self._count.last
         return [known.get(number, value) for number, value in enumerate(whole)]
+
+    def _of_set_length(self, at: int, before: Any, after: Any, finals: Mapping[str, counted.Range]) -> Any:
+        """A list that each iteration sets at the place that a counter says is as long as the last of these says."""
+        body = body_of(self._scope, self._body)
+        node = body.nodes[value_source(returned(body)[at], body.nodes)[0]]
+        if not _grows_by_places(after) or not is_known(before.length) or node.op != "TensorListSetItem":
+            return after
+        held, (index, _) = (value_source(source, body.nodes) for source in node.inputs[:2])
+        places = finals.get(index, counted.NO_RANGE)
+        if held != (body.arguments[at], 0) or not places.is_exact or places.last is None:
+            return after
+        return dataclasses.replace(after, length=np.int32(max(int(before.length), places.last + 1)))
 
     def _of_known_length(self, before: Any, after: Any, added: int | None) -> Any:
         """A list to which each iteration adds as many elements has its length when the count is known."""
@@ -217,8 +261,8 @@ class _While:
         values = [self._start[at] for at in self._changing]
         for number in range(self._count.most or 0):
             inner = self._activated(self._body, values, number)
-            returned = _interpreted(inner)
-            values = [returned[at] for at in self._changing]
+            new = _interpreted(inner)
+            values = [new[at] for at in self._changing]
         return self._whole(values)
 
     def _whole(self, values: Sequence[Any]) -> list[Any]:

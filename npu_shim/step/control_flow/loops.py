@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import guards
-from npu_shim.step.control_flow import appended, counted, traced_loops, trips
+from npu_shim.step.control_flow import ahead, appended, counted, traced_loops, trips
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import Refusal, Unsupported
 from npu_shim.step.schedule import Loop
@@ -136,6 +136,7 @@ def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
 
     known = count._replace(is_exact=count.is_exact and not guard)
     fitted = appended.fitted(scope, loop, count.most) if growing else None
+    values = ahead.tied(scope, loop.nodes, values)
     last = traced_loops.while_loop(scope.run, values, condition, body, known, fitted)
     return {**last, **{merge: appended.closed(last[merge], known.is_exact) for merge in growing}}
 

@@ -110,7 +110,7 @@ def _touched(
 
     Where a first pass finds a list that grows, it is repeated.
     """
-    for _ in range(4):
+    for _ in range(6):
         touched, result = _probed(run, start, body)
         for key in touched.keys() & run.cells.keys():
             run.cells[key] = traced(stacks.buffered(run.cells[key]))
