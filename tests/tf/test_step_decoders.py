@@ -20,7 +20,9 @@ def decoded(helper, state, **options):
     draw = tf.random_uniform_initializer(-1.5, 1.5, seed=2)
     cell = tf.nn.rnn_cell.GRUCell(SIZE, kernel_initializer=draw)
     layer = tf.layers.Dense(WORDS, use_bias=False, kernel_initializer=draw)
-    outputs, _, lengths = seq2seq.dynamic_decode(seq2seq.BasicDecoder(cell, helper, state, layer), **options)
+    decoder = seq2seq.BasicDecoder(cell, helper, state, layer)
+    # else an iteration may draw before the one before it has
+    outputs, _, lengths = seq2seq.dynamic_decode(decoder, parallel_iterations=1, **options)
     return outputs.rnn_output, lengths
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -136,14 +136,13 @@ def while_(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     can_unroll = count.is_exact and count.most is not None and count.most <= UNROLLED and not scope.guard(node.name)
     if can_unroll and (count.most or 0) <= 1:
         return as_outputs(loop.unrolled())
-    ways = [loop.traced, loop.traced_patiently, *([loop.unrolled] if can_unroll else [])]
-    return as_outputs(_first_that_does(scope, node, loop, ways))
+    return as_outputs(_first_that_does(scope, node, loop, can_unroll))
 
 
-def _first_that_does(scope: Any, node: Node, loop: _While, ways: Sequence[Any]) -> Any:
-    """What the first of some ways to interpret a loop gives that is not refused; the first reason if none does."""
+def _first_that_does(scope: Any, node: Node, loop: _While, can_unroll: bool) -> Any:
+    """What the first of the ways to interpret a loop gives that is not refused; the last reason if none does."""
     cells, facts, reasons = dict(scope.run.cells), dict(scope.run.facts), list[Exception]()
-    for way in ways:
+    for way in loop.ways(can_unroll):
         try:
             return way()
         except Unbounded as reason:
@@ -151,7 +150,7 @@ def _first_that_does(scope: Any, node: Node, loop: _While, ways: Sequence[Any]) 
         except (Refusal, Unsupported) as reason:
             reasons.append(reason)
             scope.run.cells, scope.run.facts = dict(cells), dict(facts)
-    raise reasons[0]
+    raise reasons[-1]
 
 
 def _grows_by_places(value: Any) -> bool:
@@ -195,14 +194,16 @@ class _While:
         behind = (scope.integers_behind(self._node.inputs[at][0]) for at in sorted(trips.deciding_arguments(*graphs)))
         return tuple(dict.fromkeys((*scope.bounding, *itertools.chain.from_iterable(behind))))
 
-    def traced_patiently(self) -> list[Any]:
-        """The last values, where elements of its lists are known only if they are when all else is settled."""
-        if not self._is_hasty:
-            raise Unsupported("nothing was settled too soon")
-        return self.traced(is_patient=True)
+    def ways(self, can_unroll: bool) -> Iterator[Callable[[], list[Any]]]:
+        """The functions that may give the last values, each for where the one before it refuses."""
+        yield self.traced
+        if self._is_hasty:
+            yield functools.partial(self.traced, is_patient=True)
+        if can_unroll:
+            yield self.unrolled
 
     def traced(self, is_patient: bool = False) -> list[Any]:
-        """The last values."""
+        """The last values; `is_patient`: elements of its lists are known only if they are when all else is settled."""
         changing = [self._start[at] for at in self._changing]
         if any(isinstance(value, HANDLES) for value in changing):
             raise Unsupported("a handle changes from iteration to iteration")
