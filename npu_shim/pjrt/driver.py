@@ -118,7 +118,7 @@ def seen() -> Seen:
         said = _asked(program, FIELDS)
     rows = [[word.strip() for word in line.split(",")] for line in said.splitlines()]
     if not rows or not all(len(row) >= 4 and row[2].isdigit() for row in rows):
-        first = said.strip().partition("\n")[0] or "nothing"
+        first = said.strip().partition("\n")[0].rstrip(".") or "nothing"
         return Seen(trouble="nvidia-smi says: %s: install the driver anew, or restart the machine" % first)
     return Seen(rows[0][0], tuple(_card(row) for row in rows))
 
@@ -142,14 +142,14 @@ def _card(row: Sequence[str]) -> Card:
 
 
 def best_kind(told: Seen) -> str:
-    """The best of KINDS for cards and their driver, "" where the driver is too old for all."""
+    """The best of KINDS for a driver and those of its cards that any of them knows, "" where none serves."""
     version = _major(told.version)
-    known = [card.capability for card in told.cards if card.capability]
+    known = [card.capability for card in _known(told) if card.capability]
     fitting = [
         kind for kind, cuda in KINDS.items()
         if (version is None or version >= cuda.driver) and all(one >= cuda.least for one in known)
     ]  # fmt: skip
-    return fitting[0] if fitting else ""
+    return fitting[0] if fitting and (_known(told) or not told.cards) else ""
 
 
 def why_not_jax(told: Seen, jax: Jax | None) -> str:
@@ -159,13 +159,13 @@ def why_not_jax(told: Seen, jax: Jax | None) -> str:
         told: what the driver tells, of one card at least.
         jax: the engine's, None where there is none.
     """
+    if jax is not None and jax.platform != "cpu":
+        return ""
     best, version = best_kind(told), _major(told.version)
     if not best:
         return _why_none(told)
     if jax is None:
         return "the engine has no JAX: npu-shim engine install %s" % best
-    if jax.platform != "cpu":
-        return ""
     install = "%spip install 'jax[%s]'" % (jax.python and jax.python + " -m ", best)
     if not jax.kind:
         return "JAX (%s) has no CUDA: %s" % (jax.where, install)
@@ -173,24 +173,35 @@ def why_not_jax(told: Seen, jax: Jax | None) -> str:
     if version is not None and version < need.driver:
         text = "JAX (%s) is for %s, which needs driver %d, and %s is here: %s, or a newer driver"
         return text % (jax.where, named, need.driver, told.version, install)
-    old = [card for card in told.cards if card.capability and card.capability < need.least]
+    old = [card for card in _known(told) if card.capability and card.capability < need.least]
     if old:
         text = "JAX (%s) is for %s, which knows cards from %s on, and %s is %s: %s"
         return text % (jax.where, named, _sm(need.least), old[0].name, _sm(old[0].capability), install)
     if are_hidden():
         return "JAX (%s) sees no card with %s: unset it" % (jax.where, are_hidden())
+    others = [card for card in told.cards if card not in _known(told)]
+    if others:
+        return "%s: name the other cards in CUDA_VISIBLE_DEVICES" % _unknown(others[0])
     return "JAX (%s) is for %s and sees no card: jax.devices('cuda') says why" % (jax.where, named)
+
+
+def _known(told: Seen) -> list[Card]:
+    """The cards that a kind of JAX knows, or of which the driver tells too little."""
+    least = min(cuda.least for cuda in KINDS.values())
+    return [card for card in told.cards if card.capability is None or card.capability >= least]
+
+
+def _unknown(card: Card) -> str:
+    least = min(cuda.least for cuda in KINDS.values())
+    return "no JAX knows %s (%s), but cards from %s on" % (card.name, _sm(card.capability), _sm(least))
 
 
 def _why_none(told: Seen) -> str:
     """Why there is no JAX for these cards and their driver."""
     oldest = KINDS["cuda12"]
     version = _major(told.version)
-    old = [card for card in told.cards if card.capability and card.capability < oldest.least]
-    if old:
-        return "no JAX knows %s (%s): it knows cards from %s on" % (
-            old[0].name, _sm(old[0].capability), _sm(oldest.least)
-        )  # fmt: skip
+    if not _known(told):
+        return _unknown(told.cards[0])
     if version is not None and version < oldest.driver:
         text = "driver %s is too old for JAX: update it to %d or later, for CUDA 13 to %d"
         return text % (told.version, oldest.driver, KINDS["cuda13"].driver)
@@ -214,9 +225,13 @@ def why_not_tensorflow(told: Seen, version: str, capabilities: Sequence[str] | N
     for card in told.cards:
         own = card.capability
         if own and not any(one[0] == own[0] and one <= own for one in built):
-            text = "TensorFlow %s was built for %s, and not for %s (%s): its kernels are compiled at the start, which "
-            text += "takes long, or do not run: train with the engine (--engine pjrt)"
-            return text % (version, ", ".join(capabilities), card.name, _sm(own))
+            text = "TensorFlow %s was built for %s, and not for %s (%s): " % (
+                version, ", ".join(capabilities), card.name, _sm(own)
+            )  # fmt: skip
+            if card not in _known(told):
+                return text + "its kernels do not run there"
+            text += "its kernels are compiled at the start, which takes long, or do not run: "
+            return text + "train with the engine (--engine pjrt)"
     return ""
 
 

@@ -13,6 +13,7 @@ from npu_shim.pjrt.driver import Jax
 TF_215 = ("2.15.1", ["sm_50", "sm_60", "sm_70", "sm_75", "compute_80"])
 CPU, CUDA12, CUDA13, ON_CARD = Jax("", "cpu"), Jax("cuda12", "cpu", "/p"), Jax("cuda13", "cpu"), Jax("cuda12", "gpu")
 B200, RTX5090 = "570.86, NVIDIA B200, 183359, 512, 10.0", "580.65, NVIDIA GeForce RTX 5090, 32607, 400, 12.0"
+K80 = "535.104, Tesla K80, 11441, 0, 3.7"
 V100, A100 = "580.65, Tesla V100-SXM2-16GB, 16160, 0, 7.0", "535.104, NVIDIA A100, 40960, 1000, 8.0"
 
 TOO_OLD = "driver 470.57 is too old for JAX: update it to 525 or later, for CUDA 13 to 580"
@@ -51,12 +52,21 @@ def answering(tmp_path, monkeypatch):
         (V100, CUDA13, ("JAX (beside TensorFlow) is for CUDA 13, which knows cards from sm_75 on, and "
                        "Tesla V100-SXM2-16GB is sm_70: pip install 'jax[cuda12]'")),
         ("470.57, NVIDIA A100, 40960, 0, 8.0", None, TOO_OLD),
-        ("535.104, Tesla K80, 11441, 0, 3.7", CPU, "no JAX knows Tesla K80 (sm_37): it knows cards from sm_52 on"),
+        (K80, CPU, "no JAX knows Tesla K80 (sm_37), but cards from sm_52 on"),
         (A100, CUDA12, "JAX (/p) is for CUDA 12 and sees no card: jax.devices('cuda') says why"),
     ],
 )  # fmt: skip
 def test_why_jax_does_not_use_a_card(answering, card, jax, said):
     assert driver.why_not_jax(answering(card), jax) == said
+
+
+def test_a_card_that_no_jax_knows_does_not_hide_one_that_it_knows(answering):
+    told = answering(A100, K80)
+    assert [driver.best_kind(told), driver.why_not_jax(told, ON_CARD)] == ["cuda12", ""]
+    assert driver.why_not_jax(told, None) == "the engine has no JAX: npu-shim engine install cuda12"
+    apart = "no JAX knows Tesla K80 (sm_37), but cards from sm_52 on: name the other cards in CUDA_VISIBLE_DEVICES"
+    assert driver.why_not_jax(told, CUDA12) == apart
+    assert driver.why_not_tensorflow(told, *TF_215).endswith("not for Tesla K80 (sm_37): its kernels do not run there")
 
 
 def test_a_card_that_tensorflow_was_not_built_for(answering):
