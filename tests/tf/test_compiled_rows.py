@@ -159,6 +159,7 @@ def test_what_takes_rows_and_sizes_that_data_count():
         rows.set_shape([None, 3])
         count = tf.shape(tf.boolean_mask(ids, tf.not_equal(ids, 3)))[0]
         parts = [size(count) for size in SIZES.values()] + [part(x, count) for part in SLICES.values()]
+        parts += [tf.sparse_to_dense(tf.where(tf.not_equal(ids, 3)), [6], values, 7.0) for values in (rows[:, 0], 5.0)]
         return [*(use(rows) for use in USES.values()), *parts, *map(tf.shape, parts)]
 
     compared(build)

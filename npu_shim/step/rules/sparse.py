@@ -97,6 +97,15 @@ def to_dense(attrs: Attrs, indices: Any, shape: Any, values: Any, default: Any) 
     return full.at[tuple(places[:, axis] for axis in range(len(sizes)))].set(values, mode="drop")
 
 
+def to_dense_of_rows(attrs: Attrs, indices: Any, shape: Any, values: Any, default: Any) -> Any:
+    """The same of as many elements as data says: the places of what is not there lie behind the end."""
+    sizes = ints(shape)
+    places = traced(_array(indices)).reshape((-1, len(sizes)))
+    is_there = mask(indices if isinstance(indices, Rows) else values)
+    places = jnp.where(is_there[:, None], places, np.array(sizes, places.dtype))
+    return to_dense(attrs, places, shape, _array(values), default)
+
+
 def reduce_sum(attrs: Attrs, indices: Any, values: Any, shape: Any, axes: Any) -> Any:
     """SparseReduceSum."""
     values, sizes = traced(values), ints(shape)
@@ -386,7 +395,7 @@ RULES = {
     **{"SparseDenseCwise" + name: Rule(with_dense(function), known=(2,), rows=_each_of_rows(with_dense(function)))
        for name, function in (("Add", jnp.add), ("Mul", jnp.multiply), ("Div", truncated))},
     "SparseMatMul": Rule(product),
-    "SparseToDense": Rule(to_dense, known=(1,)),
+    "SparseToDense": Rule(to_dense, known=(1,), rows=to_dense_of_rows),
     "SparseReduceSum": Rule(reduce_sum, known=(2, 3)),
     "SparseAdd": Rule(add, known=(6,), rows=add),
     "SparseAddGrad": Rule(add_gradient, rows=add_gradient),
