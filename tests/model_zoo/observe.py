@@ -192,9 +192,12 @@ def _told(engine, request, place):
 
 
 def keep_float32():
-    """Every precision option from now on means: as the script wrote it."""
+    """Every precision option from now on means: as the script wrote it; whoever has `resolve` by name as well."""
+    from npu_shim.session.interception import session_options
+
     resolve = precision.resolve
-    precision.resolve = lambda values: resolve({"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu"})
+    kept = lambda values: resolve({"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu"})  # noqa: E731
+    precision.resolve = session_options.resolve = kept
 
 
 def sow(number):

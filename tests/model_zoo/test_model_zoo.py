@@ -267,3 +267,24 @@ def test_a_repository_is_whole_in_three_ways(name, repositories, tmp_path):
         outcome = run_way(recipe, repositories, tmp_path, way, losses)
         assert (outcome.result, outcome.cause) == (WHOLE, ""), way.name
         losses = losses or outcome.losses
+
+
+KEPT = """
+import observe
+observe.watch_entrances()  # as with the engine: sessions are imported then
+observe.keep_float32()
+from npu_shim.session.interception.session_options import resolve
+from npu_shim.options import precision
+asked = {"precision_mode": "allow_mix_precision"}
+print(resolve(asked).policy == precision.resolve(asked).policy == precision.resolve({}).policy)
+"""
+
+
+@pytest.mark.nightly
+def test_float32_is_for_sessions_with_the_engine_too(tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-c", KEPT], cwd=str(HERE), env={**os.environ, "NPU_SHIM_TRACE": str(trace)},
+        stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["True"]
