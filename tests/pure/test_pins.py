@@ -28,6 +28,17 @@ def test_an_old_gast_is_told_with_the_command_that_mends_it(installed):
     assert pins.broken("2.15.1") == []
 
 
+def test_an_old_gast_is_told_once_by_a_run(installed, caplog, monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    pins._tell.cache_clear()
+    installed["gast"] = "0.2.2"
+    for version in ("1.15.5", "2.15.1", "2.15.1"):
+        pins.refuse(version)
+    assert [record.getMessage().split(":")[1] for record in caplog.records] == [
+        " gast 0.2.2 does not work with TensorFlow 2.15.1"
+    ]
+
+
 @pytest.mark.parametrize(("version", "refused"), [("0.8.0", True), ("0.7.0rc0", True), ("0.23.0", False)])
 def test_an_old_probability_is_refused_where_it_is_imported(version, refused, installed, monkeypatch):
     installed["tensorflow-probability"] = version

@@ -1,20 +1,25 @@
 """Installed packages in versions that TensorFlow 2 cannot use: libraries of TensorFlow 1's time pin such.
 
-`npu-shim doctor` and `npu-shim scan` print a line for each, with the command that mends it; importing a package whose
-row says so is an error with that line, where it would stop with another that names neither. Versions are read from
+`npu-shim doctor` and `npu-shim scan` print a line for each, with the command that mends it; `npu-shim
+run` logs the line of gast, and importing a package whose row says so is an error with it, where it would stop with
+another that names neither. Versions are read from
 what pip has installed; nothing is imported for it.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.util
+import logging
 import re
 import sys
 from typing import Any, NamedTuple
 
 from npu_shim.compat import callers
 from npu_shim.rewriter.errors import ConfigError
+
+LOG = logging.getLogger("npu_shim")
 
 
 class Pin(NamedTuple):
@@ -93,10 +98,18 @@ def require_numpy() -> None:
 
 
 def refuse(tensorflow: str) -> None:
-    """From now on importing a package that cannot work with a TensorFlow raises ImportError."""
+    """From now on importing a package that cannot work with a TensorFlow raises ImportError; others are logged."""
+    if not tensorflow.startswith("1."):
+        for pin in filter(_is_old, ALWAYS):
+            _tell(_sentence(pin, tensorflow))
     pins = {} if tensorflow.startswith("1.") else {pin.module: pin for pin in _pins(tensorflow) if pin.module}
     if pins and not any(isinstance(finder, _Refusing) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Refusing(pins, tensorflow))
+
+
+@functools.lru_cache(maxsize=None)
+def _tell(text: str) -> None:
+    LOG.warning("npu_shim: %s", text)
 
 
 class _Refusing(importlib.abc.MetaPathFinder):
