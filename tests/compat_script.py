@@ -565,6 +565,19 @@ def keras_takes_what_keras_2_3_took():
 
 
 @check
+def what_keras_has_lost_is_told():
+    if ON_1:
+        return
+    for module in "keras.utils.io_utils", "tensorflow.keras.utils":
+        try:
+            exec("from %s import HDF5Matrix" % module)
+        except ImportError as error:
+            assert "HDF5Matrix is not here: it is gone; read the file with h5py" in str(error), error
+        else:
+            raise AssertionError(module)
+
+
+@check
 def keras_has_names_of_the_package():
     if ON_1:
         return

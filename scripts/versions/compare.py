@@ -29,6 +29,10 @@ LIBRARIES = sorted(json.loads((HERE / "libraries.json").read_text()))
 RESULTS = HERE.parents[1] / "npu_shim" / "compat" / "scan" / "results.json"
 
 
+ROWS = HERE / "kept.json"
+# library -> kind -> the differences that fall under rows of kept.json that are "listed": such a row's reason is by
+# module, so that another difference under it is open
+LISTED = HERE / "kept_names.json"
 TOLD = "npu-shim run says which version had it, and what stands in its place"
 
 
@@ -50,6 +54,7 @@ def main():
     parser.add_argument("--results", action="store_true", help="write what functions give, for npu-shim scan")
     parser.add_argument("--records", help="folder in which records stay, and are taken from where they are there")
     parser.add_argument("--library", choices=LIBRARIES, help="compare a library, of its versions of 1.15.5's time")
+    parser.add_argument("--keep", action="store_true", help="list the library's differences in kept_names.json")
     parser.add_argument("--write", action="store_true", help="write what the library had, for npu-shim run")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +65,10 @@ def main():
             if args.write:
                 compare_library.write(args.library, records)
             told = compare_library.is_told
-            return report(compare_library.differences(args.library, records), None, args.all, told)
+            changes = compare_library.differences(args.library, records)
+            if args.keep:
+                keep(args.library, [change for change in changes if not told(change)])
+            return report(changes, None, args.all, told, listed(args.library))
         if args.results:
             return write_results([recorded(records, version, None, results=True) for version in VERSIONS])
         old = recorded(records, "1.15.5", None)
@@ -223,18 +231,43 @@ def close(old, new):
     return old == new
 
 
-def reason_of(difference, rows):
-    """Why a difference stays, by the first row that fits, or None."""
+def row_of(difference, rows):
+    """The first row that fits a difference, or None."""
     for row in rows:
         if re.match(row["kind"], difference.kind) and re.search(row["what"], difference.what):
-            return row["why"]
+            return row
     return None
 
 
-def report(changes, plain, everything, is_told=lambda change: False):
+def reason_of(difference, rows, names=None):
+    """Why a difference stays, or None; `names` are those that are listed, kind -> differences."""
+    row = row_of(difference, rows)
+    if row is None or (row.get("listed") and difference.what not in (names or {}).get(difference.kind, ())):
+        return None
+    return row["why"]
+
+
+def listed(library):
+    """The listed differences of a library, kind -> differences."""
+    return json.loads(LISTED.read_text()).get(library, {})
+
+
+def keep(library, changes):
+    """Lists the differences of a library that fall under rows whose reason is by module."""
+    rows = json.loads(ROWS.read_text())
+    names = {}
+    for change in changes:
+        if (row_of(change, rows) or {}).get("listed"):
+            names.setdefault(change.kind, []).append(change.what)
+    table = json.loads(LISTED.read_text())
+    table[library] = {kind: sorted(set(whats)) for kind, whats in names.items()}
+    LISTED.write_text(json.dumps(table, indent=0, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def report(changes, plain, everything, is_told=lambda change: False, names=None):
     """Prints the table and the open differences; returns 1 if there is one, else 0."""
-    rows = json.loads((HERE / "kept.json").read_text())
-    reasons = {change: TOLD if is_told(change) else reason_of(change, rows) for change in changes}
+    rows = json.loads(ROWS.read_text())
+    reasons = {change: TOLD if is_told(change) else reason_of(change, rows, names) for change in changes}
     counts = collections.Counter(change.kind for change in changes)
     before = collections.Counter(change.kind for change in plain or ())
     kept = collections.Counter(change.kind for change in changes if reasons[change])

@@ -90,6 +90,45 @@ def test_what_is_kept_has_a_reason(compare, capsys):
     assert "tf.nn.conv2d" in capsys.readouterr().out
 
 
+def test_a_new_difference_under_a_reason_by_module_is_open(compare):
+    rows = json.loads((HERE / "kept.json").read_text())
+    kinds = [
+        *("name gone", "parameter gone", "parameter elsewhere", "by keyword only", "other default"),
+        *("call refused", "call other"),
+    ]
+    calls = [
+        "%s.invented",
+        "%s.invented(1, 2)",
+        "import %s; %s.invented.made_up('a')",
+        "from %s import invented; invented()",
+    ]
+    for library in compare.LIBRARIES:
+        for kind in kinds:
+            for call in calls:
+                new = compare.Difference(kind, call.replace("%s", library), "1", "2")
+                assert compare.reason_of(new, rows, compare.listed(library)) is None, new
+    (kind, (what, *_)) = next(iter(compare.listed("scipy").items()))
+    assert compare.reason_of(compare.Difference(kind, what, "1", "2"), rows, compare.listed("scipy"))
+    assert compare.reason_of(compare.Difference(kind, what, "1", "2"), rows) is None
+
+
+def test_names_are_listed_under_rows_that_want_it(compare, tmp_path, monkeypatch):
+    rows, names = tmp_path / "kept.json", tmp_path / "names.json"
+    rows.write_text(
+        json.dumps(
+            [{"kind": ".*", "what": "^lib", "why": "so", "listed": True}, {"kind": ".*", "what": "^a", "why": "so"}]
+        )
+    )
+    names.write_text("{}")
+    monkeypatch.setattr(compare, "ROWS", rows)
+    monkeypatch.setattr(compare, "LISTED", names)
+    changes = [compare.Difference("name gone", what, "", "") for what in ("lib.f", "a.g")]
+    assert compare.report(changes, None, False, names=compare.listed("lib")) == 1
+    compare.keep("lib", changes)
+    assert compare.listed("lib") == {"name gone": ["lib.f"]}
+    assert compare.report(changes, None, False, names=compare.listed("lib")) == 0
+
+
 def test_calls_of_a_library_are_told_of_once_a_function(compare):
     with mock.patch.object(sys, "path", [str(HERE), *sys.path]):
         library = importlib.import_module("compare_library")

@@ -30,6 +30,8 @@ assert frame.get_value(1, "a") == 3 and frame.a.get_value(0) == 1 and frame.get_
 assert frame.set_value(0, "a", 5).a.set_value(1, 4).tolist() == [5, 4]
 assert frame.mean().index.tolist() == frame.corr().columns.tolist() == ["a"]
 assert frame.groupby("c").sum().columns.tolist() == ["a"] and frame.groupby("c").b.sum().tolist() == ["xy"]
+letters = pd.DataFrame({"a": [1], "b": pd.Categorical(["x"], ["x", "y"])})
+assert len(letters.groupby("b").a.sum()) == 2 and len(letters.groupby("b", observed=True).a.sum()) == 1
 days = pd.Series([1, 2], pd.to_datetime(["2019-01-31", "2019-02-01"], infer_datetime_format=True)).to_frame("a")
 assert days["2019-02"].a.tolist() == [2]
 import pickle
@@ -72,6 +74,9 @@ from sklearn.preprocessing import OneHotEncoder
 assert KMeans(2).n_init == 10 and KMeans(2, n_init=4).n_init == 4
 assert (MiniBatchKMeans().n_init, MiniBatchKMeans().batch_size) == (3, 100)
 assert (TSNE().init, TSNE().learning_rate) == ("random", 200)
+from sklearn.decomposition import FastICA
+from sklearn.preprocessing import QuantileTransformer
+assert FastICA().whiten in (True, "arbitrary-variance") and QuantileTransformer().subsample == 100000
 assert precision_recall_curve([0, 1, 1], [0.1, 0.4, 0.8])[1].tolist() == [1, 0.5, 0]
 assert OneHotEncoder().fit(np.array([["a"]])).get_feature_names().tolist() == ["x0_a"]
 for make, said in (
@@ -119,7 +124,8 @@ assert scipy.sqrt(-1) == 1j and scipy.mean([1, 3]) == 2 and scipy.signal.hann(3)
 assert scipy.stats.mode([1, 2, 2])[0][0] == 2 and scipy.sparse.eye(2).A.tolist() == [[1, 0], [0, 1]]
 assert scipy.sparse.find(scipy.sparse.csr_matrix([[0, 1], [2, 0]]))[2].tolist() == [2, 1]
 assert np.allclose(scipy.stats.mannwhitneyu([1.0, 2, 3, 4], [2.5, 5, 6, 7]), (2, 0.0562), atol=1e-4)
-import scipy.misc
+import scipy.misc, scipy.special
+assert scipy.special.factorialk(25, 1) == np.prod(range(1, 26), dtype=object)
 image = np.full((3, 3), 9, np.uint8)
 image[1, 1] = 90
 assert scipy.misc.imfilter(image, "smooth")[1, 1] == 40
@@ -219,6 +225,11 @@ def test_arguments_have_their_old_names_words_and_defaults():
     assert by_word(1, mode=[2])[2] == [2]
     by_default = parameters.has_default("mode", "then", lambda image: image == 1)(f, said.append)
     assert [by_default(1)[2], by_default(2)[2], by_default(1, mode="mine")[2]] == ["then", "new", "mine"]
+    assert parameters.has_default("rng", 0)(f, said.append) is f
+    assert parameters.has_default("rng", 5, today=1)(f, said.append) is f
+    assert parameters.has_default("rng", 5, today=0)(f, None) is not f
+    with pytest.raises(TypeError, match="takes no seed any more: it is rng"):
+        parameters.refuses({"seed": "it is rng"})(f, said.append)(1, seed=3)
     less = parameters.leaves_out({"normalize": {False}})(f, said.append)
     assert less(1, normalize=False) == (1, None, "new", 0)
     with pytest.raises(TypeError, match="normalize"):

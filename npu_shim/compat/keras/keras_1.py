@@ -50,7 +50,10 @@ MODEL = {"input": "inputs", "output": "outputs"}
 _QUEUE = {"max_q_size": "max_queue_size", "nb_worker": "workers", "pickle_safe": "use_multiprocessing"}
 METHODS = {
     "fit": {"nb_epoch": "epochs"},
-    "fit_generator": {**_QUEUE, "nb_epoch": "epochs", "nb_val_samples": "validation_steps"},
+    "fit_generator": {
+        **{**_QUEUE, "nb_epoch": "epochs", "samples_per_epoch": "steps_per_epoch"},  # as Keras 2 took it: batches
+        "nb_val_samples": "validation_steps",
+    },
     "evaluate_generator": {**_QUEUE, "val_samples": "steps"},
     "predict_generator": {**_QUEUE, "val_samples": "steps"},
 }

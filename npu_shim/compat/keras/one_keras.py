@@ -120,9 +120,10 @@ def _load_lost(path: str) -> Any:
 
 
 def of_row(name: str, row: str) -> Any:
-    """What a row of the table means; AttributeError with its sentence if it is gone."""
+    """What a row of the table means; AttributeError, or ImportError of a `from`, with its sentence if it is gone."""
     if row.startswith("!"):
-        raise AttributeError(callers.message("%s is not here: %s" % (name, row[1:].strip())))
+        error = ImportError if callers.imports_a_name() else AttributeError
+        raise error(callers.message("%s is not here: %s" % (name, row[1:].strip())))
     return names.load(_full(row))
 
 
@@ -232,7 +233,8 @@ class Face(types.ModuleType):
 
 
 def _without(face: Any, name: str) -> str:
-    row = names.table()["moved"].get("tensorflow.python.keras." + _below(face._path, name), "")
+    inner = _below(face._path, name)
+    row = names.table()["keras_names"].get(inner) or names.table()["moved"].get("tensorflow.python.keras." + inner, "")
     if row.startswith("!"):
         return "%s.%s is not here: %s" % (face.__name__, name, row[1:].strip())
     rows = [row.rpartition(".")[2] for row in names.table()["keras"] if row.rpartition(".")[0] == face._path]

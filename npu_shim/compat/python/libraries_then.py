@@ -136,6 +136,8 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
         ),
     },
     "scipy.stats": {"mode": scipy_functions.keeps_an_axis, "mannwhitneyu": scipy_functions.is_one_sided},
+    "scipy.special": {"factorialk": has_default("exact", True)},
+    "scipy.sparse.linalg": {"lsqr": all_of(has_default("atol", 1e-8), has_default("btol", 1e-8))},
     "scipy.sparse": {"find": scipy_functions.sorts_by_column},
     "scipy.signal": {"get_window": takes_words("window", {"hanning": "hann"})},
     "scipy.linalg": {
@@ -161,6 +163,10 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
         "DataFrame.to_dict": takes_words("orient", {"record": "records"}),
         "DataFrame.__init__": pandas_functions.tells_of_3,
         "DataFrame.__getitem__": pandas_functions.takes_dates,
+        **dict.fromkeys(
+            ("DataFrame.groupby", "DataFrame.pivot_table"),
+            has_default("observed", False, pandas_functions.has_categories),
+        ),
         **dict.fromkeys(pandas_functions.OF_FRAMES, pandas_functions.leaves_texts),
     },
     "pandas.core.groupby.generic": dict.fromkeys(
@@ -192,6 +198,11 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "sklearn.manifold": {
         "TSNE.__init__": all_of(has_default("init", "random"), has_default("learning_rate", 200.0)),
+        "MDS.__init__": all_of(has_default("n_init", 4), has_default("eps", 1e-3)),
+    },
+    "sklearn.decomposition": {
+        "FastICA.__init__": has_default("whiten", "arbitrary-variance", today="unit-variance"),
+        "MiniBatchDictionaryLearning.__init__": has_default("batch_size", 3),
     },
     "sklearn.ensemble": {
         "AdaBoostClassifier.__init__": sklearn_functions.tells_of_samme,
@@ -217,6 +228,7 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "sklearn.preprocessing._encoders": {
         "OneHotEncoder.__init__": refuses({"n_values": "since scikit-learn 0.22 it is categories=[range(n), ...]"}),
     },
+    "sklearn.preprocessing._data": {"QuantileTransformer.__init__": has_default("subsample", 100000)},
     "sklearn.preprocessing": {"MinMaxScaler.__init__": sklearn_functions.takes_lists("feature_range", tuple)},
     "sklearn.utils.class_weight": {
         "compute_class_weight": sklearn_functions.takes_lists("classes", libraries.array_of),
@@ -224,13 +236,14 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "skimage.color": {"rgb2gray": image_functions.takes_grey},
     "skimage.feature": {
         "peak_local_max": image_functions.gives_masks,
+        "blob_dog": has_default("threshold", 2.0),
         "hog": takes_names({"visualise": "visualize"}),
     },
     "skimage.util": {"random_noise": takes_names({"seed": "rng"})},
     "skimage.metrics._structural_similarity": {"structural_similarity": libraries.takes_multichannel},
     "skimage.filters": {"gaussian": has_default("channel_axis", -1, image_functions.has_colours)},
     "skimage.io": {"imread": takes_names({"as_grey": "as_gray"})},
-    "skimage.measure": {"label": image_functions.takes_neighbors},
+    "skimage.measure": {"label": image_functions.takes_neighbors, "profile_line": has_default("mode", "constant")},
     "skimage.metrics": {
         name: all_of(
             libraries.takes_positions("data_range"), takes_names({"im_true": "image_true", "im_test": "image_test"})

@@ -81,6 +81,11 @@ def with_value_in_series(series: Any, label: Any, value: Any, takeable: bool = F
     return series
 
 
+def has_categories(frame: Any, *_: Any) -> bool:
+    """Whether a frame has a column of categories, each of which was a group, found or not."""
+    return any(str(dtype) == "category" for dtype in frame.dtypes)
+
+
 def has_texts(groups: Any, *_: Any) -> bool:
     """Whether a group-by has columns of numbers and others, which sums and means left out."""
     numbers = [dtype.kind in "biufc" for dtype in groups._obj_with_exclusions.dtypes if hasattr(dtype, "kind")]

@@ -110,13 +110,23 @@ def refuses(names: Mapping[str, str]) -> Wrapper:
     return takes_both
 
 
-def has_default(parameter: str, value: Any, is_meant: Callable[..., bool] | None = None) -> Wrapper:
-    """Gives an argument its old default, where `is_meant` says so of the arguments that stand by position."""
+def has_default(
+    parameter: str, value: Any, is_meant: Callable[..., bool] | None = None, today: Any = inspect.Parameter.empty
+) -> Wrapper:
+    """Gives an argument its old default.
+
+    Args:
+        parameter: its name.
+        value: the old default.
+        is_meant: says of the arguments that stand by position whether it is meant; None: always.
+        today: the later default that it replaces; where the function has another one it stays. Without: any.
+    """
 
     def takes_both(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
         signature = inspect.signature(function)
-        today = signature.parameters.get(parameter)
-        if today is None or today.default is value or (type(today.default), today.default) == (type(value), value):
+        now = getattr(signature.parameters.get(parameter), "default", value)
+        is_another = today is not inspect.Parameter.empty and now != today
+        if is_another or (type(now), now) == (type(value), value):
             return function
 
         @functools.wraps(function)
