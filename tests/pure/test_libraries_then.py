@@ -111,6 +111,10 @@ assert skimage.morphology.remove_small_objects(np.ones((2, 2), bool), 4).all()
 one, other = np.random.RandomState(0).rand(2, 8, 8)
 ratio = skimage.measure.compare_psnr
 assert ratio(one, other, 1) == ratio(im_true=one, im_test=other, data_range=1)
+import scipy.misc
+image = np.full((3, 3), 9, np.uint8)
+image[1, 1] = 90
+assert scipy.misc.imfilter(image, "smooth")[1, 1] == 40
 from PIL import ImageFont
 assert ImageFont.load_default().getsize("hello") == (30, 11)
 import skimage.feature
@@ -124,11 +128,8 @@ assert scipy.sqrt(-1) == 1j and scipy.mean([1, 3]) == 2 and scipy.signal.hann(3)
 assert scipy.stats.mode([1, 2, 2])[0][0] == 2 and scipy.sparse.eye(2).A.tolist() == [[1, 0], [0, 1]]
 assert scipy.sparse.find(scipy.sparse.csr_matrix([[0, 1], [2, 0]]))[2].tolist() == [2, 1]
 assert np.allclose(scipy.stats.mannwhitneyu([1.0, 2, 3, 4], [2.5, 5, 6, 7]), (2, 0.0562), atol=1e-4)
-import scipy.misc, scipy.special
+import scipy.special
 assert scipy.special.factorialk(25, 1) == np.prod(range(1, 26), dtype=object)
-image = np.full((3, 3), 9, np.uint8)
-image[1, 1] = 90
-assert scipy.misc.imfilter(image, "smooth")[1, 1] == 40
 assert abs(scipy.integrate.simps([1, 2, 3, 5]) - 7.916666) < 1e-5  # SciPy 1.4
 """
 PLOTS = """
