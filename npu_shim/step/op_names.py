@@ -67,28 +67,28 @@ TEXT = """
     SpaceToDepth SparseAdd SparseAddGrad SparseApplyAdadelta SparseApplyAdagrad SparseApplyAdagradDA
     SparseApplyAdagradV2 SparseApplyCenteredRMSProp SparseApplyFtrl SparseApplyFtrlV2 SparseApplyKerasMomentum
     SparseApplyMomentum SparseApplyProximalAdagrad SparseApplyProximalGradientDescent SparseApplyRMSProp
-    SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul SparseFillEmptyRows SparseFillEmptyRowsGrad
-    SparseMatMul SparseReduceSum SparseReorder SparseReshape SparseSegmentMean SparseSegmentMeanGrad
-    SparseSegmentMeanGradV2 SparseSegmentMeanWithNumSegments SparseSegmentSqrtN SparseSegmentSqrtNGrad
-    SparseSegmentSqrtNGradV2 SparseSegmentSqrtNWithNumSegments SparseSegmentSum SparseSegmentSumGrad
-    SparseSegmentSumGradV2 SparseSegmentSumWithNumSegments SparseSoftmax SparseSoftmaxCrossEntropyWithLogits
-    SparseTensorDenseAdd SparseTensorDenseMatMul SparseToDense Split SplitV Sqrt SqrtGrad Square
-    SquaredDifference Squeeze StackCloseV2 StackPopV2 StackPushV2 StackV2 StatefulPartitionedCall StatelessCase
-    StatelessIf StatelessMultinomial StatelessRandomGetAlg StatelessRandomGetKeyCounter
-    StatelessRandomGetKeyCounterAlg StatelessRandomNormal StatelessRandomNormalV2 StatelessRandomUniform
-    StatelessRandomUniformFullInt StatelessRandomUniformFullIntV2 StatelessRandomUniformInt
-    StatelessRandomUniformIntV2 StatelessRandomUniformV2 StatelessTruncatedNormal StatelessTruncatedNormalV2
-    StatelessWhile StopGradient StridedSlice StridedSliceAssign StridedSliceGrad Sub Sum Svd Switch Tan Tanh
-    TanhGrad TensorArrayCloseV3 TensorArrayConcatV3 TensorArrayGatherV3 TensorArrayGradV3
-    TensorArrayGradWithShape TensorArrayReadV3 TensorArrayScatterV3 TensorArraySizeV3 TensorArraySplitV3
-    TensorArrayV3 TensorArrayWriteV3 TensorListConcat TensorListConcatV2 TensorListElementShape
-    TensorListFromTensor TensorListGather TensorListGetItem TensorListLength TensorListPopBack
-    TensorListPushBack TensorListReserve TensorListResize TensorListScatter TensorListScatterIntoExistingList
-    TensorListScatterV2 TensorListSetItem TensorListSplit TensorListStack TensorScatterAdd TensorScatterMax
-    TensorScatterMin TensorScatterSub TensorScatterUpdate TensorStridedSliceUpdate Tile TopK TopKV2 Transpose
-    TridiagonalMatMul TridiagonalSolve TruncateDiv TruncateMod TruncatedNormal Unique UniqueV2 UniqueWithCounts
-    UniqueWithCountsV2 Unpack UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum
-    UpperBound VarHandleOp VarIsInitializedOp Variable VariableShape VariableV2 Where While Xdivy
-    XlaOptimizationBarrier Xlog1py Xlogy ZerosLike Zeta _Arg
+    SparseConcat SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul SparseFillEmptyRows
+    SparseFillEmptyRowsGrad SparseMatMul SparseReduceMax SparseReduceSum SparseReorder SparseReshape
+    SparseSegmentMean SparseSegmentMeanGrad SparseSegmentMeanGradV2 SparseSegmentMeanWithNumSegments
+    SparseSegmentSqrtN SparseSegmentSqrtNGrad SparseSegmentSqrtNGradV2 SparseSegmentSqrtNWithNumSegments
+    SparseSegmentSum SparseSegmentSumGrad SparseSegmentSumGradV2 SparseSegmentSumWithNumSegments SparseSlice
+    SparseSliceGrad SparseSoftmax SparseSoftmaxCrossEntropyWithLogits SparseSplit SparseTensorDenseAdd
+    SparseTensorDenseMatMul SparseToDense Split SplitV Sqrt SqrtGrad Square SquaredDifference Squeeze
+    StackCloseV2 StackPopV2 StackPushV2 StackV2 StatefulPartitionedCall StatelessCase StatelessIf
+    StatelessMultinomial StatelessRandomGetAlg StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg
+    StatelessRandomNormal StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomUniformFullInt
+    StatelessRandomUniformFullIntV2 StatelessRandomUniformInt StatelessRandomUniformIntV2
+    StatelessRandomUniformV2 StatelessTruncatedNormal StatelessTruncatedNormalV2 StatelessWhile StopGradient
+    StridedSlice StridedSliceAssign StridedSliceGrad Sub Sum Svd Switch Tan Tanh TanhGrad TensorArrayCloseV3
+    TensorArrayConcatV3 TensorArrayGatherV3 TensorArrayGradV3 TensorArrayGradWithShape TensorArrayReadV3
+    TensorArrayScatterV3 TensorArraySizeV3 TensorArraySplitV3 TensorArrayV3 TensorArrayWriteV3 TensorListConcat
+    TensorListConcatV2 TensorListElementShape TensorListFromTensor TensorListGather TensorListGetItem
+    TensorListLength TensorListPopBack TensorListPushBack TensorListReserve TensorListResize TensorListScatter
+    TensorListScatterIntoExistingList TensorListScatterV2 TensorListSetItem TensorListSplit TensorListStack
+    TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub TensorScatterUpdate
+    TensorStridedSliceUpdate Tile TopK TopKV2 Transpose TridiagonalMatMul TridiagonalSolve TruncateDiv
+    TruncateMod TruncatedNormal Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 Unpack UnsortedSegmentMax
+    UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum UpperBound VarHandleOp VarIsInitializedOp Variable
+    VariableShape VariableV2 Where While Xdivy XlaOptimizationBarrier Xlog1py Xlogy ZerosLike Zeta _Arg
 """
 NAMES = frozenset(TEXT.split())

@@ -30,13 +30,15 @@ from npu_shim.step.rules import (
     recurrent,
     reductions,
     sparse,
+    sparse_parts,
     updates,
 )
 
 FAMILIES = (
     nodes, checks, calls, state, stacks, tensor_arrays, lists, optionals, draws, rows,
     arrays, elementwise, indexing, reductions, products, nn, convolutions, normalization, updates,
-    linear_algebra, sparse, image, colors, boxes, morphology, recurrent, ctc, quantized, attention, exchanges,
+    linear_algebra, sparse, sparse_parts, image, colors, boxes, morphology, recurrent, ctc, quantized, attention,
+    exchanges,
 )  # fmt: skip
 
 

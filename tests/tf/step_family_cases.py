@@ -121,6 +121,31 @@ def _summed_grad(draw):
     return [_floats(draw, len(places)), *parts, places], {}
 
 
+def _boxed(draw):
+    start, size = ([draw.random.randint(0, 4), draw.random.randint(0, 6)] for _ in range(2))
+    return [*_sparse(draw)[0][:2], known([3, 5], np.int64), known(start, np.int64), known(size, np.int64)], {}
+
+
+def _boxed_grad(draw):
+    """Of a slice whose first element stands at [1, 1]."""
+    indices = _indices(draw, 7, 3, 5)
+    taken = indices[(indices >= 1).all(1) & (indices[:, 1] < 4)] - 1
+    return [_floats(draw, len(taken)), indices, known([1, 1], np.int64), taken], {}
+
+
+def _in_parts(draw):
+    axis, count = draw.one_of((0, 2), (1, 2), (1, 3), (1, 1))
+    return [known(axis, np.int64), *_sparse(draw)[0][:2], known([3, 5], np.int64)], {"num_split": count}
+
+
+def _behind(draw):
+    axis, shapes = draw.one_of((0, [(3, 5), (2, 5)]), (1, [(3, 5), (3, 2)]), (-1, [(3, 5), (3, 4)]))
+    counts = [draw.one_of(0, 4), 6]
+    indices = [_indices(draw, count, *shape) for count, shape in zip(counts, shapes)]
+    values = [_floats(draw, count) for count in counts]
+    return [indices, values, [known(shape, np.int64) for shape in shapes]], {"concat_dim": axis}
+
+
 def _mostly_zeros(draw):
     """Attribute `a_is_sparse` is a hint; the dtypes of the two may differ."""
     a, b = bool(draw.random.randint(2)), bool(draw.random.randint(2))
@@ -422,6 +447,16 @@ FAMILIES = {
             {"keep_dims": bool(d.random.randint(2))},
         )
     ),
+    "SparseReduceMax": _with(
+        lambda d: (
+            [_indices(d, 6, 3, 5), _floats(d, 6), known([3, 5], np.int64), known(d.one_of([0], [-1], [0, 1]))],
+            {"keep_dims": bool(d.random.randint(2))},
+        )
+    ),
+    "SparseSlice": _with(_boxed),
+    "SparseSliceGrad": _with(_boxed_grad),
+    "SparseSplit": _with(_in_parts),
+    "SparseConcat": _with(_behind),
     "SparseReorder": _with(
         lambda d: ([_indices(d, 6, 3, 5)[d.random.permutation(6)], _floats(d, 6), known([3, 5], np.int64)], {})
     ),

@@ -228,6 +228,15 @@ def with_dropout(x, support, w):
     return tf.sparse_tensor_dense_matmul(kept, tf.matmul(x, w))
 
 
+def of_parts(x, support, w):
+    """A part with a gradient, two parts behind each other again, and the largest of each column."""
+    h = tf.matmul(x, w)
+    part = tf.sparse_slice(support * tf.reduce_sum(h, 1, keepdims=True), [3, 0], [12, ROWS])
+    again = tf.sparse_concat(1, tf.sparse_split(axis=1, num_split=2, sp_input=support))
+    parts = tf.pad(tf.sparse_tensor_dense_matmul(part, h), [[3, ROWS - 15], [0, 0]])
+    return parts + tf.sparse_tensor_dense_matmul(again, h) + h * tf.sparse_reduce_max(support, 0)[:, tf.newaxis]
+
+
 def graph_network(layer, shape):
     graph = tf.Graph()
     with graph.as_default():
@@ -261,8 +270,8 @@ def in_a_function(x, support, w):
 
 
 @pytest.mark.parametrize(("layer", "version"), [
-    (graph_convolution, 1), (attention, 1), (attention_of_two, 1), (with_dropout, 1), (in_a_branch, 1), (in_a_loop, 1),
-    (in_a_branch, 2), (in_a_loop, 2), (in_a_function, 2),
+    (graph_convolution, 1), (attention, 1), (attention_of_two, 1), (with_dropout, 1), (of_parts, 1), (in_a_branch, 1),
+    (in_a_loop, 1), (in_a_branch, 2), (in_a_loop, 2), (in_a_function, 2),
 ])  # fmt: skip
 def test_networks_on_sparse_graphs(layer, version):
     with sessions.control_flow(version):

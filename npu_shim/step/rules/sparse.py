@@ -277,7 +277,7 @@ def _sorted_segments_gradient(kind: str) -> Callable[..., Any]:
 # -- sums of two ---
 
 
-def _groups(parts: Sequence[Any]) -> tuple[Any, Any, Any]:
+def groups(parts: Sequence[Any]) -> tuple[Any, Any, Any]:
     """(Indices of all parts in order, whether each is there, the number of its group: those alike, in order)."""
     arrays = [traced(part.array if isinstance(part, Rows) else part) for part in parts]
     live = [mask(part) if isinstance(part, Rows) else jnp.ones(part.shape[0], bool) for part in parts]
@@ -309,7 +309,7 @@ def add(
         if isinstance(values, Rows):
             return indices, Rows(values.array + _array(other_values), values.count), shape
         return indices, traced(values) + traced(other_values), shape
-    places, is_there, group = _groups([indices, others])
+    places, is_there, group = groups([indices, others])
     amounts = jnp.concatenate([traced(_array(part)) for part in (values, other_values)])
     count, zero = amounts.shape[0], np.zeros((), amounts.dtype)
     sums = jnp.zeros(count, amounts.dtype).at[group].add(jnp.where(is_there, amounts, zero), mode="drop")
@@ -325,7 +325,7 @@ def add_gradient(attrs: Attrs, g: Any, indices: Any, others: Any, summed: Any) -
     """SparseAddGrad: (of the values of the first, of the second)."""
     if _alike(indices, others, summed):
         return g, g
-    _, is_there, group = _groups([summed, indices, others])
+    _, is_there, group = groups([summed, indices, others])
     amounts, zero = traced(_array(g)), np.zeros((), _array(g).dtype)
     room = amounts.shape[0]
     amounts = jnp.where(is_there[:room], amounts, zero)
