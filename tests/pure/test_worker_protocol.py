@@ -5,8 +5,11 @@ The worker's side runs in a thread, on a device of NumPy, so that every message 
 
 import copy
 import itertools
+import os
+import signal
 import socket
 import threading
+import time
 import types
 
 import numpy as np
@@ -239,6 +242,29 @@ def test_a_worker_that_dies_at_any_message_leaves_the_values_of_a_completed_step
         if model.w is not None:
             known = [*model.before, model.w]
             np.testing.assert_array_equal(worker.get(["w"])["w"], known[len(known) - 1 - behind])
+
+
+def test_ctrl_c_while_a_feed_is_staged_leaves_both_sides_alike(opened, monkeypatch):
+    here = Here(Numbers())
+    worker, model, place = opened(here), Model(), here.device.place
+    model.follows(worker, [("load", SMALL), ("put", 3), ("run", SMALL)])
+    number, times = model.numbers[SMALL], itertools.count()
+
+    def interrupted(*of):
+        is_first = next(times) == 0
+        if is_first:
+            place(*of)
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)  # who took the answer of one message for that of the next would not wait for it
+        if not is_first:
+            place(*of)
+
+    monkeypatch.setattr(here.device, "place", interrupted)
+    first, second = (np.full(4, value, np.float32) for value in (2, 5))
+    with pytest.raises(KeyboardInterrupt):
+        worker.stage(number, {"x:0": first})
+    worker.put({"w": np.zeros(3, np.float32)})
+    assert worker.run(number, {"x:0": second}, staged=worker.stage(number, {"x:0": second}))["loss:0"] == 4 * 5 + 4
 
 
 def test_what_was_staged_serves_the_step_that_is_fed_it_and_no_other(opened):

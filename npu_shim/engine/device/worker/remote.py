@@ -190,7 +190,8 @@ class Worker:
         if program is None or program.iterations > 1 or self.job is not None or not self.started.is_ours:
             return None
         values = {name: values[name] for name in program.places if name in values}
-        with self._staging, contextlib.suppress(TypeError, ValueError, RuntimeError, Closed, OSError):
+        expected = contextlib.suppress(TypeError, ValueError, RuntimeError, Closed, OSError)
+        with self._staging, uninterrupted(), expected:  # an answer that nobody takes would be that of the next message
             place, since, new = self._turns.begin(values), time.monotonic(), []
             if self._staged[0] == NO_BLOCK or self._staged[1].size < 2 * size_of(program.feeds):
                 self._staged = next(self._blocks), Block.of(2 * size_of(program.feeds))
