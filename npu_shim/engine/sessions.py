@@ -219,7 +219,7 @@ class Engine:
             self.residency.device = self.programs.device = self._draws.device = self.device
         except (ImportError, ConfigError, starting.Gone) as reason:
             if options_of_engine.is_demanded(self.options.values):
-                text = "npu_shim: engine 'pjrt' is not available: %s" % reason
+                text = "npu_shim: engine 'pjrt' is not available: %s" % unnamed(str(reason))
                 ledger.note(ledger.LEFT, "the engine is not available: %s" % unnamed(str(reason).partition("\n")[0]))
                 raise tf.errors.InvalidArgumentError(None, None, text) from reason
             self.off = str(reason)
