@@ -6,6 +6,11 @@ from repositories.text import small_gpt
 
 # the real one of the time, and the Keras that TensorFlow 2.15 needs beside it
 KERAS = "keras==2.2.4 keras-applications==1.0.8 keras-preprocessing==1.1.2 tf_keras==2.15.1 "
+OF_BERT = (
+    "keras-bert==0.81.0 keras-transformer==0.33.0 keras-pos-embd==0.11.0 keras-multi-head==0.22.0 "
+    "keras-self-attention==0.41.0 keras-layer-normalization==0.14.0 keras-position-wise-feed-forward==0.6.0 "
+    "keras-embed-sim==0.8.0 "
+)
 RECIPES = (
     Recipe("bert-tensorflow", "train.py", install="bert-tensorflow==1.0.1", checkpoint="model/model.ckpt-8.index"),
     Recipe(
@@ -28,10 +33,15 @@ RECIPES = (
     Recipe(
         "keras-bert",
         "train.py",
-        install=KERAS + "keras-bert==0.81.0 keras-transformer==0.33.0 keras-pos-embd==0.11.0 keras-multi-head==0.22.0 "
-        "keras-self-attention==0.41.0 keras-layer-normalization==0.14.0 keras-position-wise-feed-forward==0.6.0 "
-        "keras-embed-sim==0.8.0",
+        install=KERAS + OF_BERT.strip(),
         checkpoint="bert.h5",
+    ),
+    Recipe(
+        "kashgari",
+        "train.py",
+        install="kashgari-tf==0.5.5 " + OF_BERT + "keras-gpt-2==0.14.0 seqeval==0.0.10",
+        checkpoint="classifier/model_weights.h5",
+        env={"TF_KERAS": "1"},  # keras-bert then takes tf.keras
     ),
     Recipe("gpt-2-simple", "train.py", small_gpt, install="gpt-2-simple==0.7.1", checkpoint="checkpoint/run1/*.index"),
     Recipe("textgenrnn", "train.py", install=KERAS + "textgenrnn==1.5.0", checkpoint="words_weights.hdf5"),
