@@ -84,10 +84,12 @@ def export(given):
 def turn(jax, folder):
     """CPU seconds of all threads for one compilation by XLA."""
     from npu_shim.pjrt import manifest
+    from npu_shim.pjrt.placement import Placement
     from npu_shim.pjrt.program import Program
 
     described = manifest.read(folder)
-    program = Program(jax, described, manifest.program(folder, described, "cpu"), jax.devices("cpu")[0])
+    placement = Placement((jax.devices("cpu")[0],))
+    program = Program(jax, described, manifest.program(folder, described, "cpu"), placement)
     start = time.process_time()
     program.compile()
     return time.process_time() - start
