@@ -39,7 +39,7 @@ def batch_norm(attrs: Attrs, x: Any, scale: Any, offset: Any, mean: Any = None, 
         own_mean, own = mean, variance
         given = kept = mean, variance
     factor = lax.rsqrt(traced(own) + _number(attrs["epsilon"])) * scale
-    y = (wide - own_mean.reshape(shape)) * factor.reshape(shape) + offset.reshape(shape)
+    y = wide * factor.reshape(shape) + (offset - own_mean * factor).reshape(shape)
     return (y.astype(x.dtype), *given, *kept, EMPTY)
 
 
@@ -57,11 +57,12 @@ def _statistics(attrs: Attrs, x: Any) -> tuple[Any, Any]:
     first = x[start].astype(np.float32)  # XLA would keep a float32 copy of x for a part of that
     away = x.astype(np.float32) - first
     total, squares = away.sum(inside), (away * away).sum(inside)
-    of_image = first.sum(inside) + total / _number(size)
-    mean = of_image.sum(0) / _number(x.shape[0])
-    within, apart = squares - total * total / _number(size), of_image - mean
-    variance = (within.sum(0) + (apart * apart).sum(0) * _number(size)) / _number(count)
-    return mean, jnp.maximum(variance, _number(0))
+    first, rest, within = first.sum(inside), total / _number(size), squares - total * total / _number(size)
+    rough = (first + rest).sum(0) / _number(x.shape[0])
+    apart = first - rough + rest  # an image's mean without `rough`, and without its rounding
+    shift = apart.sum(0) / _number(x.shape[0])
+    variance = (within.sum(0) + (apart * apart).sum(0) * _number(size)) / _number(count) - shift * shift
+    return rough + shift, jnp.maximum(variance, _number(0))
 
 
 def _averaged(attrs: Attrs, new: Any, old: Any) -> Any:
