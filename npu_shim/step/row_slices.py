@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step import schedule
+from npu_shim.step import schedule, told
 from npu_shim.step.containers import rooms
 from npu_shim.step.graph import Node
 from npu_shim.step.masks import masked
@@ -21,6 +21,7 @@ from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.values import Dims, Pairs, Rows, Size, Turned, ints, is_known, is_tensor, traced
 
 OPS = frozenset(["StridedSlice", "Slice", "StridedSliceGrad"])
+BEHIND = "an axis behind the first has limits that depend on data"
 
 
 class Entry(NamedTuple):
@@ -84,6 +85,8 @@ def _open_input(inputs: Sequence[Any]) -> int:
 
 def _taken(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     entries = _entries(scope, node, inputs)
+    if _is_asked(scope, node, _without_rest(list(entries), _rank(node, inputs[0]))):
+        raise _Behind(BEHIND)
     if node.op != "StridedSliceGrad":
         if not any(map(_is_open, entries)) or not _are_fed(scope, node, (1, 2)):
             return _counted_alike(scope, inputs[0], entries)
@@ -107,6 +110,26 @@ def _taken(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
             rooms.require_where(scope, node, part.count == np.int32(gradient.shape[0]))
     (result,) = jax.linear_transpose(forward, like)(g)
     return result if count is None else Rows(result, count)
+
+
+def _rank(node: Node, x: Any) -> int:
+    """How many dimensions a slice is of; of a gradient x is the shape."""
+    if node.op == "StridedSliceGrad":
+        return len(x.sizes if isinstance(x, Dims) else ints(x))
+    return int(getattr(x, "array", x).ndim)
+
+
+def _is_asked(scope: Any, node: Node, entries: Sequence[Entry]) -> bool:
+    """Whether the session is asked for the limits of an axis behind the first, where it can know them.
+
+    Each number has a program of its own then, in which whatever takes the slice knows its shape.
+    """
+    kept = [entry for entry in entries if entry.kind != "element"]
+    if not any(map(_is_open, kept[1:])) or not told.can_ask(scope):
+        return False
+    graph, limits = scope.schedule.graph, [scope.nodes[name] for name, _ in node.inputs[1:3]]
+    variables = [name for name, other in scope.nodes.items() if other.op in schedule.VARIABLES]
+    return not any(schedule.sources_behind(graph, limit, variables) for limit in limits)
 
 
 def _with_room(gradient: Any, shape: Sequence[int]) -> Any:
@@ -245,7 +268,7 @@ def _sliced_behind(array: Any, count: Any, entries: Sequence[Entry]) -> Turned:
     """A slice of a tensor of which one axis behind the first has traced limits."""
     at, *others = [at for at, entry in enumerate(entries) if _is_open(entry)]
     if count is not None or others:
-        raise _Behind("an axis behind the first has limits that depend on data")
+        raise _Behind(BEHIND)
     index = [slice(None) if number == at else entry.index for number, entry in enumerate(entries)]
     axis = sum(entry.kind != "element" for entry in entries[:at])
     part, number = _range(jnp.moveaxis(array[tuple(index)], axis, 0), None, entries[at])

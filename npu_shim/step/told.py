@@ -16,7 +16,7 @@ from npu_shim.step.rules.table import IDS, SEGMENTS
 from npu_shim.step.values import is_known
 
 
-def _can_ask(scope: Any) -> bool:
+def can_ask(scope: Any) -> bool:
     """Whether it may ask for what stands in a scope: that of the graph itself, outside of loops."""
     return scope.run.told is not None and not scope.path and scope.serial is None
 
@@ -35,12 +35,12 @@ def attrs(scope: Any, node: Node, values: Sequence[Any]) -> Mapping[str, Any]:
         return {**node.attrs, SEGMENTS: told[node.name]}
     alike = (name for name, other in scope.nodes.items() if other.op in IDS and name not in told)
     why = "how many segments there are had to be known when the step is traced"
-    raise scope.refusal(node, why, scope.feeds_behind(node.inputs[number][0]), alike if _can_ask(scope) else ())
+    raise scope.refusal(node, why, scope.feeds_behind(node.inputs[number][0]), alike if can_ask(scope) else ())
 
 
 def asked(scope: Any, node: Node, source: Source) -> list[str]:
     """The tensor that a node wants to know, as TensorFlow names it, if it may ask: on no conditional's side."""
-    return ["%s:%d" % source] if _can_ask(scope) and not scope.guard(node.name) and not scope.decided else []
+    return ["%s:%d" % source] if can_ask(scope) and not scope.guard(node.name) and not scope.decided else []
 
 
 def known(scope: Any, node: Node, value: Any) -> Any:

@@ -119,7 +119,7 @@ def _bias_gradient(attrs: Attrs, x: Turned) -> Any:
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {
-    "Shape": sizes.shape_of, "ShapeN": sizes.shape_of, "Transpose": _transposed,
+    "Shape": sizes.shape_of, "ShapeN": sizes.shape_of, "Size": sizes.size_of, "Transpose": _transposed,
     "BroadcastTo": _broadcast, "GatherV2": _gathered, "Squeeze": _squeezed, "BiasAddGrad": _bias_gradient,
     "MatMul": products.RULES["MatMul"].rows,
     "Softmax": _normalized(nn.softmax), "LogSoftmax": _normalized(nn.log_softmax),

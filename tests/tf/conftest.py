@@ -92,7 +92,7 @@ def counts(monkeypatch):
         device = real(*values)
         load, run = device.load, device.run
         device.load = lambda manifest, *rest: loaded.append(manifest.iterations) or load(manifest, *rest)
-        device.run = lambda number, *steps: ran.append(len(steps)) or run(number, *steps)
+        device.run = lambda number, *steps, **more: ran.append(len(steps)) or run(number, *steps, **more)
         return device
 
     monkeypatch.setattr(engine, "open_device", opened)

@@ -276,7 +276,7 @@ def test_a_step_that_fails_leaves_the_state_of_the_one_before():
             session.run(train, {x: a, y: b})
         real = of(session).device.run
 
-        def failing(*arguments):
+        def failing(*arguments, **options):
             raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
         of(session).device.run = failing

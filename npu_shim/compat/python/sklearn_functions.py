@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import inspect
 from typing import Any, Callable
 
@@ -107,7 +108,9 @@ def tells_of_samme(init: Callable[..., Any], say: Say) -> Callable[..., Any]:
 
 
 def has_tags(module: Any, say: Say) -> None:
-    """Gives Keras's KerasClassifier and KerasRegressor what scikit-learn 1.6 asks estimators for."""
+    """Gives Keras's KerasClassifier and KerasRegressor what scikit-learn 1.6 asks estimators for, if it is there."""
+    if importlib.util.find_spec("sklearn") is None:
+        return
     from sklearn import base
 
     for name, mixin in (("KerasClassifier", base.ClassifierMixin), ("KerasRegressor", base.RegressorMixin)):

@@ -14,7 +14,9 @@ from npu_shim.rewriter.ir.module import Module
 
 def share(module: Module) -> None:
     """Merges the constants of a module's graph that were read equal; those that are fetched or fed stay."""
-    graph, kept, copies = module.graph, dict[bytes, Node](), dict[Node, Node]()
+    graph = module.graph
+    kept: dict[bytes, Node] = {}
+    copies: dict[Node, Node] = {}
     apart = {value.node for value in graph.results.values()}
     for node in graph:
         if node.op == "Const" and node.is_untouched and not node.controls and node not in apart:
