@@ -203,7 +203,7 @@ def test_a_large_feed_is_on_the_device_before_the_step_that_runs_has_ended(monke
     assert [of for what, _, _, of in seen if what == "there"] == [[given.name]] * 3 * busy
 
 
-@pytest.mark.skipif(not options.has_jax(), reason="JAX is not beside this TensorFlow: a worker is given arrays in shared memory")
+@pytest.mark.skipif(not options.has_jax(), reason="JAX is not beside this TensorFlow, but in a worker")
 def test_a_device_with_memory_of_its_own_is_given_large_arrays_as_they_are(monkeypatch):
     memory = np.zeros(2_400_100, np.uint8)
     # where a CPU's programs would not take it as it is; a GPU's transfer does not care
