@@ -32,6 +32,7 @@ class Cuda(NamedTuple):
 
 
 KINDS = {"cuda13": Cuda(580, (7, 5)), "cuda12": Cuda(525, (5, 2))}  # of `npu-shim engine install`; the best first
+LEAST = min(cuda.least for cuda in KINDS.values())
 PLUGINS = {"jax_%s_plugin" % kind: kind for kind in KINDS}
 
 
@@ -187,13 +188,11 @@ def why_not_jax(told: Seen, jax: Jax | None) -> str:
 
 def _known(told: Seen) -> list[Card]:
     """The cards that a kind of JAX knows, or of which the driver tells too little."""
-    least = min(cuda.least for cuda in KINDS.values())
-    return [card for card in told.cards if card.capability is None or card.capability >= least]
+    return [card for card in told.cards if card.capability is None or card.capability >= LEAST]
 
 
 def _unknown(card: Card) -> str:
-    least = min(cuda.least for cuda in KINDS.values())
-    return "no JAX knows %s (%s), but cards from %s on" % (card.name, _sm(card.capability), _sm(least))
+    return "no JAX knows %s (%s), but cards from %s on" % (card.name, _sm(card.capability), _sm(LEAST))
 
 
 def _why_none(told: Seen) -> str:
