@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from typing import Any, Iterator
+import functools
+from typing import Any, Callable, Iterator
 
 import jax
 import numpy as np
@@ -34,6 +35,24 @@ def has_own_memory(platform: str) -> bool:
 def summed_in(dtype: Any) -> Any:
     """The dtype in which values of a dtype are summed."""
     return np.dtype(np.float32) if dtype in (np.float16, jax.numpy.bfloat16) else dtype
+
+
+def summed_widely(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule that adds up in `summed_in`, and rounds what it gives once.
+
+    A sum in bfloat16 stays where it is once it is 256 times as large as what is added.
+    """
+
+    @functools.wraps(rule)
+    def computed(attrs: Any, *values: Any) -> Any:
+        dtypes = [getattr(value, "dtype", None) for value in values]
+        low = [dtype for dtype in dtypes if dtype is not None and summed_in(dtype) != dtype]
+        if not low:
+            return rule(attrs, *values)
+        wide = [v.astype(summed_in(dtype)) if dtype in low else v for v, dtype in zip(values, dtypes)]
+        return rule(attrs, *wide).astype(low[0])
+
+    return computed
 
 
 def product_of(dtype: Any) -> Any:

@@ -279,9 +279,8 @@ def mean(attrs: Attrs, x: Any, axes: Any) -> Any:
     along = reductions.axes_of(axes, x.array.ndim)
     if 0 not in along:
         return Rows(reductions.RULES["Mean"].apply(attrs, x.array, axes), x.count)
-    total = reductions.RULES["Sum"].apply(attrs, _with_neutral(x, 0), axes)
     others = int(np.prod([x.array.shape[axis] for axis in along if axis], dtype=np.int64))
-    return total / (x.count.astype(x.array.dtype) * np.array(others, x.array.dtype))
+    return reductions.mean_of(_with_neutral(x, 0), along, attrs["keep_dims"], x.count * np.int32(others))
 
 
 def concat(attrs: Attrs, *values: Any) -> Any:

@@ -81,10 +81,12 @@ def _reduced(op: str, neutral: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def _mean(attrs: Attrs, x: Turned, axes: Any) -> Any:
-    if x.axis not in reductions.axes_of(axes, x.array.ndim):
+    along = reductions.axes_of(axes, x.array.ndim)
+    if x.axis not in along:
         return _reduced("Mean", lambda dtype: 0)(attrs, x, axes)
-    total = reductions.RULES["Mean"].apply(attrs, masked(x.array, x.count, 0, x.axis), axes)
-    return total * (np.array(x.array.shape[x.axis], total.dtype) / x.count.astype(total.dtype))
+    others = int(np.prod([x.array.shape[axis] for axis in along if axis != x.axis], dtype=np.int64))
+    number = x.count * np.int32(others)
+    return reductions.mean_of(masked(x.array, x.count, 0, x.axis), along, attrs["keep_dims"], number)
 
 
 def _broadcast(attrs: Attrs, x: Turned, shape: Any) -> Turned:

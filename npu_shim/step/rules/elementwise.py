@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any, Callable, Sequence
 
@@ -11,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from npu_shim.step.containers import lists
+from npu_shim.step.platforms import summed_widely
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import is_known, xp
 
@@ -21,6 +23,7 @@ DIRECT = {
     "negative": lax.neg, "not_equal": lax.ne, "sqrt": lax.sqrt, "square": lax.square, "subtract": lax.sub,
     "tanh": lax.tanh, "true_divide": lax.div,
 }  # fmt: skip
+FEW = 8  # tensors whose sum is rounded at each of them
 
 
 def _same(name: str) -> Rule:
@@ -177,13 +180,17 @@ def squared_difference(x: Any, y: Any) -> Any:
 
 
 def add_n(attrs: Attrs, *values: Any) -> Any:
-    """The sum of tensors of one shape, from the first to the last."""
+    """The sum of tensors of one shape, from the first to the last; of many in float32 at least.
+
+    Of few the sum stays in their dtype, in which a GPU's products add up to what is there.
+    """
     if isinstance(values[0], lists.List):
         return lists.add(*values)
-    result = values[0]
-    for value in values[1:]:
-        result = _add(result, value)
-    return result
+    return (summed_widely(_chained) if len(values) > FEW else _chained)(attrs, *values)
+
+
+def _chained(attrs: Attrs, *values: Any) -> Any:
+    return functools.reduce(_add, values)
 
 
 # -- rounding ----------------------------------------------------------------------------------------------------------

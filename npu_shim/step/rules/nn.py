@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from npu_shim.step.masks import masked
+from npu_shim.step.platforms import summed_widely
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Rows, guarded, traced
@@ -174,6 +175,7 @@ def bias_add(attrs: Attrs, x: Any, bias: Any) -> Any:
     return x + bias.reshape(shape)
 
 
+@summed_widely
 def bias_add_grad(attrs: Attrs, g: Any) -> Any:
     """BiasAddGrad, summed in float32 at least."""
     axis = _channel(attrs, g.ndim)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.platforms import summed_in, summed_widely
 from npu_shim.step.rules.table import SEGMENTS, Attrs, Rule
 from npu_shim.step.values import guarded, ints, traced, whole, xp
 
@@ -26,6 +27,11 @@ def _along(function: Callable[[Any, Any, tuple[int, ...], bool], Any]) -> Rule:
     return Rule(reduced, known=(1,))
 
 
+def _summed_along(function: Callable[[Any, Any, tuple[int, ...], bool], Any]) -> Rule:
+    """The same of what adds up or multiplies: jax.numpy's functions do so in the dtype that they are told to give."""
+    return Rule(summed_widely(_along(function).apply), known=(1,))
+
+
 def _sum(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
     return library.sum(x, along, dtype=x.dtype, keepdims=keep)
 
@@ -40,6 +46,20 @@ def _mean(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
         total = traced(_sum(library, x, along, keep))
         return lax.div(total, jnp.full_like(total, count))
     return jnp.mean(traced(x), along, dtype=x.dtype, keepdims=keep)
+
+
+def mean_of(x: Any, along: tuple[int, ...], keep: bool, number: Any) -> Any:
+    """The mean of `number` elements, where all others along the axes are zero; low precision is divided in float32 too.
+
+    Args:
+        x: a traced tensor.
+        along: the axes.
+        keep: whether they stay, as 1.
+        number: traced int32.
+    """
+    wide = traced(x).astype(summed_in(x.dtype))
+    total = jnp.sum(wide, along, dtype=wide.dtype, keepdims=keep)
+    return lax.div(total, jnp.broadcast_to(number, total.shape).astype(total.dtype)).astype(x.dtype)
 
 
 def _largest(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
@@ -70,13 +90,13 @@ def _euclidean(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
 
 
 def _norm(attrs: Attrs, x: Any, axes: Any) -> Any:
-    return _along(_euclidean).apply(attrs, x, axes) if np.size(axes) and x.ndim else jnp.abs(x).astype(x.dtype)
+    return _summed_along(_euclidean).apply(attrs, x, axes) if np.size(axes) and x.ndim else jnp.abs(x).astype(x.dtype)
 
 
 def l2_loss(attrs: Attrs, x: Any) -> Any:
     """L2Loss."""
     x = traced(x)
-    wide = lax.convert_element_type(x, np.float32) if x.dtype.itemsize < 4 else x
+    wide = x.astype(summed_in(x.dtype))
     total = lax.reduce(lax.mul(wide, wide), np.array(0, wide.dtype), lax.add, tuple(range(wide.ndim)))
     return lax.convert_element_type(lax.div(total, np.array(2, wide.dtype)), x.dtype)
 
@@ -102,8 +122,7 @@ def _cumulative(function: Callable[..., Any], start: int) -> Rule:
     def summed(attrs: Attrs, x: Any, axis: Any) -> Any:
         x, along = guarded(x), whole(axis) % x.ndim
         backwards = attrs["reverse"]
-        wide = x.astype(np.float32) if x.dtype in (np.float16, jnp.bfloat16) else x
-        result = function(wide, axis=along, reverse=backwards).astype(x.dtype)
+        result = function(x.astype(summed_in(x.dtype)), axis=along, reverse=backwards).astype(x.dtype)
         if not attrs["exclusive"]:
             return result
         amounts = [(0, 0, 0)] * x.ndim
@@ -196,6 +215,7 @@ def segment_count(attrs: Attrs, ids: Any) -> int:
     return int(ids[-1]) + 1 if told is None and ids.size else told or 0
 
 
+@summed_widely
 def segment_mean(attrs: Attrs, x: Any, ids: Any) -> Any:
     """SegmentMean."""
     count = segment_count(attrs, ids)
@@ -205,9 +225,9 @@ def segment_mean(attrs: Attrs, x: Any, ids: Any) -> Any:
 
 
 RULES = {
-    "Sum": _along(_sum),
-    "Prod": _along(_product),
-    "Mean": _along(_mean),
+    "Sum": _summed_along(_sum),
+    "Prod": _summed_along(_product),
+    "Mean": _summed_along(_mean),
     "Max": _along(_largest),
     "Min": _along(_smallest),
     "All": _along(lambda library, x, along, keep: library.all(x, along, keepdims=keep)),

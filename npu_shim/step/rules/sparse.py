@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step.masks import mask, there
+from npu_shim.step.platforms import summed_in, summed_widely
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.elementwise import truncated
 from npu_shim.step.rules.reductions import segment_count
@@ -15,6 +16,7 @@ from npu_shim.step.rules.table import ALL, SEGMENTS, Attrs, Rule
 from npu_shim.step.values import Dims, Rows, ints, is_known, traced, whole, xp
 
 
+@summed_widely
 def dense_product(attrs: Attrs, indices: Any, values: Any, shape: Any, dense: Any) -> Any:
     """SparseTensorDenseMatMul."""
     dense, values, sizes = traced(dense), traced(values), ints(shape)
@@ -71,6 +73,7 @@ def dense_sum(attrs: Attrs, indices: Any, values: Any, shape: Any, dense: Any) -
     return traced(dense).at[at].add(traced(values), mode="drop")
 
 
+@summed_widely
 def softmax(attrs: Attrs, indices: Any, values: Any, shape: Any) -> Any:
     """SparseSoftmax: over the elements that are there of each row, the last dimension; those come in order."""
     values, count = traced(values), values.shape[0]
@@ -106,6 +109,7 @@ def to_dense_of_rows(attrs: Attrs, indices: Any, shape: Any, values: Any, defaul
     return to_dense(attrs, places, shape, _array(values), default)
 
 
+@summed_widely
 def reduce_sum(attrs: Attrs, indices: Any, values: Any, shape: Any, axes: Any) -> Any:
     """SparseReduceSum."""
     values, sizes = traced(values), ints(shape)
@@ -181,6 +185,7 @@ def _counts(ids: Any, size: int, like: Any) -> Any:
 
 
 def _segments(kind: str) -> Callable[..., Any]:
+    @summed_widely
     def summed(attrs: Attrs, data: Any, indices: Any, ids: Any, count: Any = None) -> Any:
         size = segment_count(attrs, ids) if count is None else whole(count)
         rows = jnp.take(traced(data), indices, 0, mode="clip")
@@ -228,6 +233,7 @@ def _gradient_of_rows(kind: str) -> Callable[..., Any]:
 
 
 def _segments_gradient(kind: str) -> Callable[..., Any]:
+    @summed_widely
     def spread(attrs: Attrs, g: Any, indices: Any, ids: Any, rows: Any) -> Any:
         g, way = traced(g), WAYS[kind]
         part = g if way is None else way(g, _counts(ids, g.shape[0], g))
@@ -257,7 +263,7 @@ def _sorted_segments_gradient(kind: str) -> Callable[..., Any]:
         is_open = isinstance(indices, Rows) or isinstance(ids, Rows)
         if is_open:
             indices, ids = _live(indices, ids, whole(rows)), _live(ids, indices, g.shape[0])
-        g, way, indices = traced(g), WAYS[kind], traced(indices)
+        dtype, g, way, indices = g.dtype, traced(g).astype(summed_in(g.dtype)), WAYS[kind], traced(indices)
         part = g if way is None else way(g, _counts(ids, g.shape[0], g))
         taken, size = jnp.take(part, ids, 0, mode="clip"), indices.shape[0]
         order = jnp.argsort(indices)
@@ -269,7 +275,7 @@ def _sorted_segments_gradient(kind: str) -> Callable[..., Any]:
         group = jnp.where(is_there, group, np.int32(size)) if is_open else group
         sums = jnp.zeros((size, *g.shape[1:]), g.dtype).at[group].add(taken[order], mode="drop")
         count = jnp.sum(starts, dtype=np.int32)
-        return Rows(sums, count), Rows(jnp.zeros_like(indices).at[group].set(ordered, mode="drop"), count)
+        return Rows(sums.astype(dtype), count), Rows(jnp.zeros_like(indices).at[group].set(ordered, mode="drop"), count)
 
     return spread
 
