@@ -86,3 +86,21 @@ def test_means_of_more_than_float16_counts_to():
         means = [tf.reduce_mean(low), tf.reduce_mean(tf.boolean_mask(low, low[:, 0] > 0.01)), tf.reduce_mean(low * 8)]
         results = Step(tf.get_default_graph(), means, feeds=[x])({x: given})
     np.testing.assert_allclose(np.array(results, np.float64), given.mean() * np.array([1, 1, 8]), 2e-3)
+
+
+def test_whole_numbers_beside_a_session():
+    """Means are added up in 64 bits, and 8 bits count to no more than 256 classes."""
+    given = RANDOM.randint(0, 255, (1000, 3)).astype(np.uint8)
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.uint8, given.shape)
+        chosen = tf.boolean_mask(tf.cast(x, tf.int32) * 2**23, x[:, 0] > 9)
+        fetches = [
+            tf.reduce_mean(x, 0), tf.reduce_mean(tf.cast(x, tf.int8)), tf.reduce_mean(tf.cast(x, tf.int32) * 2**23, 1),
+            tf.reduce_mean(chosen), tf.reduce_mean(tf.transpose(chosen), 1), tf.one_hot(x, 300),
+        ]  # fmt: skip
+        results = Step(graph, fetches, feeds=[x])({x: given})
+        with tf.Session() as session:
+            wanted = session.run(fetches, {x: given})
+    for fetch, got, want in zip(fetches, results, wanted):
+        np.testing.assert_array_equal(got, want, err_msg=fetch.name)
+        assert got.dtype == want.dtype

@@ -106,7 +106,11 @@ def truncated_normal(generator: Generator, shape: Sequence[int], dtype: Any) -> 
 
 
 def multinomial(generator: Generator, logits: Any, samples: int, dtype: Any) -> Any:
-    """[rows, samples] of classes: where a uniform number lies among the sums of the probabilities."""
+    """[rows, samples] of classes: where a uniform number lies among the sums of the probabilities.
+
+    The numbers are those of one of TensorFlow's threads. Where rows and classes are many, several share the rows, and
+    each begins at a place that depends on how many there are.
+    """
     rows = logits.shape[0]
     unit = uniform(generator, (rows * samples,), np.dtype(np.float64)).reshape(rows, samples)
     wide = logits.astype(np.float64)

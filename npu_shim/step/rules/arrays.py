@@ -64,6 +64,7 @@ def linspace(attrs: Attrs, start: Any, stop: Any, count: Any) -> Any:
 def one_hot(attrs: Attrs, indices: Any, depth: Any, on: Any, off: Any) -> Any:
     """OneHot: an index that is out of range has no `on`."""
     axis = attrs["axis"] if attrs["axis"] >= 0 else indices.ndim
+    indices = indices.astype(np.promote_types(indices.dtype, np.int32))  # 8 bits do not count to many classes
     classes = np.arange(whole(depth)).astype(indices.dtype)
     shape = [1] * (indices.ndim + 1)
     shape[axis] = -1

@@ -338,7 +338,7 @@ RULES = {
     "Zeta": _traced(jax.scipy.special.zeta),
     "Igamma": _traced(lambda a, x: lax.igamma(*jnp.broadcast_arrays(a, x))),
     "Igammac": _traced(lambda a, x: lax.igammac(*jnp.broadcast_arrays(a, x))),
-    "Betainc": _traced(lambda a, b, x: lax.regularized_incomplete_beta(*jnp.broadcast_arrays(a, b, x))),
+    "Betainc": _traced(lambda a, b, x: lax.betainc(*jnp.broadcast_arrays(a, b, x))),
     "IgammaGradA": _traced(lambda a, x: lax.igamma_grad_a(*jnp.broadcast_arrays(a, x))),
     "RandomGammaGrad": _traced(lambda a, x: lax.random_gamma_grad(*jnp.broadcast_arrays(a, x))),
     "BesselI0e": _traced(jax.scipy.special.i0e),

@@ -42,22 +42,24 @@ def _product(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
 
 def _mean(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
     if np.issubdtype(x.dtype, np.integer):
-        count = int(np.prod([x.shape[axis] for axis in along]))
-        total = traced(_sum(library, x, along, keep))
-        return lax.div(total, jnp.full_like(total, count))
+        return mean_of(x, along, keep, np.int32(np.prod([x.shape[axis] for axis in along], dtype=np.int64)))
     return jnp.mean(traced(x), along, dtype=x.dtype, keepdims=keep)
 
 
 def mean_of(x: Any, along: tuple[int, ...], keep: bool, number: Any) -> Any:
-    """The mean of `number` elements, where all others along the axes are zero; low precision is divided in float32 too.
+    """The mean of `number` elements, where all others along the axes are zero.
+
+    Low precision is divided in float32 too, and whole numbers are added up in 64 bits, as TensorFlow's kernel does.
 
     Args:
         x: a traced tensor.
         along: the axes.
         keep: whether they stay, as 1.
-        number: traced int32.
+        number: int32, known or traced.
     """
-    wide = traced(x).astype(summed_in(x.dtype))
+    is_whole = np.issubdtype(x.dtype, np.integer)
+    whole_dtype = np.dtype(np.uint64 if np.issubdtype(x.dtype, np.unsignedinteger) else np.int64)
+    wide = traced(x).astype(whole_dtype if is_whole else summed_in(x.dtype))
     total = jnp.sum(wide, along, dtype=wide.dtype, keepdims=keep)
     return lax.div(total, jnp.broadcast_to(number, total.shape).astype(total.dtype)).astype(x.dtype)
 
