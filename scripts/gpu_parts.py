@@ -3,6 +3,7 @@
 import glob
 import importlib.util
 import os
+import platform
 import re
 import statistics
 import subprocess
@@ -12,8 +13,12 @@ import time
 import bench_xla_run
 import gpu_results
 import jax
+import jaxlib
 import numpy as np
 from gpu_steps import STEPS, OnDevice, Step
+
+import npu_shim
+from npu_shim.pjrt import driver
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # dtype -> how far losses may be from those of a CPU, of their size; of float32 the updates, too, of their length
@@ -37,34 +42,46 @@ WARM, TURNS = 3, 10
 
 
 def run(part, pieces, work, out):
-    """Runs a part; cases that have a row in `out` are left out."""
-    rows = gpu_results.Rows(out, part)
-    rows.rows.pop(gpu_results.ENDED, None)
+    """Runs a part; cases that have a result in `out` are left out. Raises what ends it before its end."""
+    rows = gpu_results.Rows(out, part, machine())
     FUNCTIONS[part](pieces, work, rows)
+    rows.end()
 
 
-def _steps_left(pieces, pattern, rows):
-    """(name, Step) of the steps that have no row yet."""
-    for path in sorted(glob.glob(os.path.join(pieces, pattern))):
-        name = os.path.basename(path)[: -len(".npz")]
-        if name not in rows.rows:
-            yield name, Step.read(path)
+def machine():
+    """What results are of, by name: the card, and versions of what computes."""
+    device, seen = jax.devices()[0], driver.seen()
+    folder = os.path.dirname(HERE)
+    said = subprocess.run(["git", "-C", folder, "rev-parse", "--short", "HEAD"], capture_output=True, check=False)
+    return {
+        "card": "%d x %s" % (jax.device_count(), device.device_kind), "driver": seen.version,
+        "PJRT": device.client.platform_version.replace("\n", " "), "JAX": jax.__version__, "jaxlib": jaxlib.__version__,
+        "Python": platform.python_version(), "NumPy": np.__version__, "npu-shim": npu_shim.__version__,
+        "commit": said.stdout.decode().strip() if os.path.exists(os.path.join(folder, ".git")) else "",
+    }  # fmt: skip
+
+
+def _each_step(pieces, pattern, rows, of):
+    """Calls a function with the name and the Step of each file that has no result yet."""
+    paths = sorted(glob.glob(os.path.join(pieces, pattern)))
+    for name in rows.left(os.path.basename(path)[: -len(".npz")] for path in paths):
+        with rows.tried(name):
+            of(name, Step.read(os.path.join(pieces, name + ".npz")))
 
 
 def steps(pieces, _, rows, pattern="step-*.npz"):
     """Losses and updates beside the CPU's."""
-    for name, step in _steps_left(pieces, pattern, rows):
-        try:
-            losses, updates = OnDevice(step).result()
-        except RuntimeError as reason:
-            rows.add(name, False, why=str(reason).partition("\n")[0])
-            continue
+
+    def of(name, step):
+        losses, updates = OnDevice(step).result()
         form, expected = name.rpartition("-")[2], step.expected
         away = float(np.max(np.abs(losses - expected["losses"]) / np.abs(expected["losses"]), initial=0.0))
         far = {key: _apart(value, expected["update/" + key]) for key, value in updates.items()}
         worst = max(far, key=far.get, default="")
         ok = away <= LOSSES[form] and (form != "float32" or far.get(worst, 0.0) <= UPDATES)
         rows.add(name, bool(ok), losses_apart=away, update_apart=far.get(worst, 0.0), of=worst)
+
+    _each_step(pieces, pattern, rows, of)
 
 
 def networks(pieces, _, rows):
@@ -74,7 +91,8 @@ def networks(pieces, _, rows):
 
 def _apart(value, expected):
     length = np.linalg.norm(expected)
-    return float(np.linalg.norm(value - expected) / length) if length else float(np.linalg.norm(value))
+    apart = float(np.linalg.norm(value - expected) / length) if length else float(np.linalg.norm(value))
+    return float("inf") if np.isnan(apart) else apart  # which no maximum passes over
 
 
 def attention(_, __, rows):
@@ -88,18 +106,19 @@ def attention(_, __, rows):
     cases = {"random %d" % number: (attention_cases.random_case, number) for number in range(2 if on_cpu else 24)}
     cases.update(("masked: %s" % form, (_masked, form)) for form in attention_cases.FORMS)
     cases.update(("%s" % (shape,), (_large, shape)) for shape in ([] if on_cpu else SHAPES))
-    for case, (make, of) in list(cases.items())[: 3 if on_cpu else None]:
-        if case in rows.rows:
-            continue
+
+    def tried(case, make, of):
         spec, operands, d_out = make(of)
         why = blocks.refused(spec)
         if why:
-            rows.add(case, None, why=why)
-            continue
-        wrong = attention_cases.wrong(
-            attention_runs.computed(spec, operands, d_out, on_cpu), *attention_cases.reference(spec, operands, d_out)
-        )
-        rows.add(case, not wrong, dtype=spec.dtype, why="; ".join(wrong))
+            return rows.add(case, None, why=why)
+        computed = attention_runs.computed(spec, operands, d_out, on_cpu)
+        wrong = attention_cases.wrong(computed, *attention_cases.reference(spec, operands, d_out))
+        return rows.add(case, not wrong, dtype=spec.dtype, why="; ".join(wrong))
+
+    for case in rows.left(list(cases)[: 3 if on_cpu else None]):
+        with rows.tried(case):
+            tried(case, *cases[case])
 
 
 def _masked(form):
@@ -127,7 +146,8 @@ def _large(shape):
 
 def random(pieces, _, rows):
     """Draws of a device beside those of a session."""
-    for _name, step in _steps_left(pieces, "random.npz", rows):
+
+    def of(case, step):
         loaded = OnDevice(step)
         runs = [loaded.run() for _ in range(STEPS)]
         for name in step.fetches:
@@ -136,7 +156,9 @@ def random(pieces, _, rows):
             rows.add(
                 name, bool(np.allclose(drawn, expected, NORMALS, NORMALS)), apart=float(np.abs(drawn - expected).max())
             )
-        rows.add("random", True)
+        rows.add(case, True)
+
+    _each_step(pieces, "random.npz", rows, of)
 
 
 def accuracy(pieces, work, rows):
@@ -150,10 +172,10 @@ def accuracy(pieces, work, rows):
     environment = _with_tensorflow(pieces, work)
     if environment is None:
         return rows.add("accuracy", None, why="TensorFlow is not here, and no pieces 'wheel-*' bring it")
-    cases = [(name, dtype) for name in scripts for dtype in MODES]
-    for name, dtype in cases[:1] if _on_cpu() else cases:
-        case = "%s, %s" % (name, dtype)
-        if case not in rows.rows:
+    cases = {"%s, %s" % (name, dtype): (name, dtype) for name in scripts for dtype in MODES}
+    for case in rows.left(list(cases)[: 1 if _on_cpu() else None]):
+        name, dtype = cases[case]
+        with rows.tried(case):
             _accuracy(rows, case, scripts[name], MODES[dtype], environment)
 
 
@@ -177,19 +199,20 @@ def session(pieces, work, rows):
     environment = _with_tensorflow(pieces, work)
     if environment is None:
         return rows.add("session", None, why="TensorFlow is not here, and no pieces 'wheel-*' bring it")
-    on_cpu = _on_cpu()
-    for model in ("bert",) if on_cpu else ("resnet50", "bert", "lstm"):
-        if model in rows.rows:
-            continue
-        size = ["--size", "small" if on_cpu else "full", "--models", model, "--rounds", "2" if on_cpu else "8"]
-        command = [sys.executable, os.path.join(HERE, "bench_engine"), *size, "--ways", "engine, mixed;worker, mixed"]
-        done = subprocess.run(command, env=environment, capture_output=True, check=False)
-        table = [
-            line.strip("| ").split(" | ") for line in done.stdout.decode().splitlines() if line.startswith("| " + model)
-        ]
-        figures = {row[1]: row[2] + " ms" for row in table}
-        why = "" if table else done.stderr.decode().strip().rpartition("\n")[2]
-        rows.add(model, bool(table), why=why, **figures)
+    for model in rows.left(("bert",) if _on_cpu() else ("resnet50", "bert", "lstm")):
+        with rows.tried(model):
+            _session(rows, model, environment)
+
+
+def _session(rows, model, environment):
+    size = ("small", "2") if _on_cpu() else ("full", "8")
+    command = [sys.executable, os.path.join(HERE, "bench_engine"), "--size", size[0], "--rounds", size[1]]
+    command += ["--models", model, "--ways", "engine, mixed;worker, mixed"]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    lines = done.stdout.decode().splitlines()
+    table = [line.strip("| ").split(" | ") for line in lines if line.startswith("| " + model)]
+    why = "" if table else done.stderr.decode().strip().rpartition("\n")[2]
+    rows.add(model, bool(table), why=why, **{row[1]: row[2] + " ms" for row in table})
 
 
 def _with_tensorflow(pieces, work):
@@ -218,7 +241,9 @@ def _with_tensorflow(pieces, work):
 
 def memory(pieces, _, rows):
     """The most memory that was allocated beside what the compiler planned, which is what `npu-shim cost` prints."""
-    for name, step in _steps_left(pieces, "large-*.npz", rows):
+
+    def of(name, step):
+        before = _most_memory()
         loaded = OnDevice(step)
         seconds = []
         for turn in range(WARM + TURNS):
@@ -226,22 +251,29 @@ def memory(pieces, _, rows):
             loaded.run()
             seconds += [time.perf_counter() - begin] if turn >= WARM else []
         planned = bench_xla_run.memory(loaded.program.compile())
-        stats = jax.local_devices()[0].memory_stats() or {}
-        most = stats.get("peak_bytes_in_use", 0)
+        most = _most_memory()
+        why = "another step took more before: call it again" if most else "JAX does not say it here"
         figures = {"planned_GB": planned / 1e9, "most_GB": most / 1e9, "ms_a_step": 1e3 * statistics.median(seconds)}
-        rows.add(
-            name, most <= 1.1 * planned if most else None, why="" if most else "JAX does not say it here", **figures
-        )
+        is_known = most > before
+        rows.add(name, most <= 1.1 * planned if is_known else None, why="" if is_known else why, **figures)
+
+    _each_step(pieces, "large-*.npz", rows, of)
+
+
+def _most_memory():
+    """The most bytes that this process has had on the device so far, 0 where JAX does not say it."""
+    return (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)
 
 
 def profile(pieces, work, rows):
     """Kernels of large steps: see gpu_profile."""
     import gpu_profile
 
-    for name, step in _steps_left(pieces, "large-*.npz", rows):
-        loaded = OnDevice(step)
-        table = gpu_profile.of(loaded, os.path.join(work, "trace-" + name))
+    def of(name, step):
+        table = gpu_profile.of(OnDevice(step), os.path.join(work, "trace-" + name))
         rows.add(name, bool(table), kernels=table)
+
+    _each_step(pieces, "large-*.npz", rows, of)
 
 
 MEETING = """
@@ -256,6 +288,12 @@ print(ranks.meeting(ranks.of(jax, [0, 1], placement.of(jax, 1)))([int(sys.argv[2
 
 def two(_, __, rows):
     """Two processes that meet on one device. NCCL refuses two ranks on one card: then that is said."""
+    for case in rows.left(["two"]):
+        with rows.tried(case):
+            _two(rows)
+
+
+def _two(rows):
     from npu_shim.distributed.launcher.layout import free_ports
 
     address = "127.0.0.1:%d" % free_ports(1)[0]

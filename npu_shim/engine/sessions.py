@@ -110,14 +110,19 @@ class Engine:
         """Copies all values that are newer on the device to the session."""
         self.guarded(self.residency.release)
 
-    def leave_to_session(self, what):
-        """Leaves all to the session from now on, since nothing watches `what`: when does it end?"""
+    def leave_to_session(self, what, fetches):
+        """Leaves all to the session from now on, since nothing watches `what`: when does it end?
+
+        Args:
+            what: in words.
+            fetches: of it, None where no run is watched from now on.
+        """
         if not self.off:
             self.off = "a run is not watched"
             LOG.info("npu_shim: engine: after %s, the session runs everything", what)
         self.release()
         self.guarded(self._draws.release)
-        self._ahead.leave(what)
+        self._ahead.leave(what, None if fetches is None else requests.asked(self.session.graph, fetches)[0])
 
     def close(self):
         """Closes the device when the session closes."""

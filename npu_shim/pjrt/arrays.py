@@ -60,6 +60,14 @@ def copied(what: str, value: Any) -> Any:
         raise ConfigError("%s is not an array: %s" % (what, reason)) from reason
 
 
+def cast(value: Any, dtype: Any) -> Any:
+    """Returns a new array of an array's values in another dtype, which begins at a multiple of ALIGNMENT."""
+    memory = np.empty(value.size * np.dtype(dtype).itemsize + ALIGNMENT, np.uint8)
+    array = np.ndarray(value.shape, dtype, memory, -memory.ctypes.data % ALIGNMENT)
+    copy(value, array, "unsafe")
+    return array
+
+
 def copy(value: Any, place: Any, casting: Any = "equiv") -> None:
     """Copies an array to a place of its shape, a large one by several cores; what a dtype cannot hold is infinite.
 

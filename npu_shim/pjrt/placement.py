@@ -18,7 +18,7 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
-from npu_shim.pjrt.manifest import Tensor
+from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError
 
 ALL = "all"
@@ -223,6 +223,30 @@ def _of_hosts(jax: Any, count: int | str, shard_state: str, hosts: Sequence[str]
     if min(numbers) < wanted:
         raise ConfigError("devices is %s, and %s" % (count, words))
     return Placement(tuple(device for of in seen for device in of[:wanted]), shard_state, len(hosts))
+
+
+def undivided(manifest: Manifest, placed: Placement) -> str:
+    """Says which feeds of a program each of several devices has as a whole, "" for none; scalars are always whole."""
+    count = len(placed.devices)
+    whole = [t for t in manifest.feeds if t.shape and not placed.splits(t.shape)]
+    if count == 1 or not manifest.feeds or not (whole or all(not t.shape for t in manifest.feeds)):
+        return ""
+    named = ", ".join("'%s' %s" % (t.name, list(t.shape)) for t in whole[:3]) + (", ..." if len(whole) > 3 else "")
+    if not any(placed.splits(t.shape) for t in manifest.feeds):
+        return (
+            "devices: no feed of a step can be split over %d devices (%s): each of them computes the whole step; "
+            "feed batches of a multiple of %d" % (count, named or "all are scalars", count)
+        )
+    return "devices: these feeds do not divide by %d, and each device has them whole: %s" % (count, named)
+
+
+def shares(manifest: Manifest, placed: Placement) -> str:
+    """Says how much of a program's variables each of several devices has, "" where it has all."""
+    if len(placed.devices) == 1 or placed.shard_state == "off":
+        return ""
+    share, whole = (sum(map(size, manifest.state)) for size in (placed.bytes_of, lambda tensor: tensor.bytes))
+    words = len(placed.devices), -(-share // 1000), -(-whole // 1000)
+    return "devices: each of the %d has %d kB of the step's %d kB of variables" % words
 
 
 def of_cards(count: int, shard_state: str = "off") -> Placement:

@@ -63,7 +63,7 @@ def test_an_option_wins_over_the_environment(monkeypatch):
 
 
 def test_what_each_device_has_whole_is_said():
-    from npu_shim.engine.device.programs import undivided
+    from npu_shim.pjrt.placement import undivided
 
     def said(*shapes, count=4):
         feeds = tuple(Tensor("feed", "x%d:0" % number, shape, "float32") for number, shape in enumerate(shapes))

@@ -80,14 +80,22 @@ def is_large(feeds: Mapping[str, Any]) -> bool:
     return size >= arrays.PART
 
 
-def as_they_are(places: Mapping[str, Any], feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """Large feeds that need no copy in their places to be brought to a device with memory of its own, by name."""
+def as_they_are(places: Mapping[str, Any], feeds: Mapping[str, Any], alignment: int = 1) -> dict[str, Any]:
+    """Large feeds that need no copy in their places, by name: rows one behind the other, of the places' dtypes.
+
+    Args:
+        places: dict of name to np.ndarray.
+        feeds: dict of name to value.
+        alignment: bytes, of which their addresses are multiples.
+    """
 
     def fits(value: Any, place: Any) -> bool:
         alike = isinstance(value, np.ndarray) and (value.dtype, value.shape) == (place.dtype, place.shape)
-        return alike and value.flags.c_contiguous and value.nbytes >= arrays.PART
+        is_large = alike and value.flags.c_contiguous and value.nbytes >= arrays.PART
+        return is_large and int(value.ctypes.data) % alignment == 0
 
-    return {name: feeds[name] for name, place in places.items() if name in feeds and fits(feeds[name], place)}
+    fitting = (name for name, place in places.items() if name in feeds and fits(feeds[name], place))
+    return {name: np.asarray(feeds[name]) for name in fitting}  # of a memory map, its array
 
 
 def rows_of(places: dict[str, Any], iterations: int) -> list[dict[str, Any]]:

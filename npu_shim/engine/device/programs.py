@@ -42,6 +42,7 @@ class Loaded(NamedTuple):
         passed: names of what it leaves here for other programs of the same step.
         together: the ranks that run it, None for this process alone.
         shardings: by which feeds that are staged are placed, by name; none where none can be.
+        fetches: whether it fetches anything.
     """
 
     call: Callable[..., Any]
@@ -53,6 +54,7 @@ class Loaded(NamedTuple):
     passed: tuple[str, ...]
     together: ranks.Ranks | None = None
     shardings: Mapping[str, Any] = MappingProxyType({})
+    fetches: bool = False
 
 
 class Loading(NamedTuple):
@@ -153,11 +155,12 @@ class InProcess:
         exchanges = (*done.assumed, *ranks.met(program.compile().as_text(), devices)) if meets else ()
         passed = tuple(t.name for t in manifest.results if t.kind == "passed")
         number, rows = next(self._numbers), rows_of(places, manifest.iterations)
+        of_feeds, fetches = self._stageable(manifest), any(t.kind == "fetch" for t in manifest.results)
         self._programs[number] = Loaded(
-            call, manifest.taken, {MAIN: places}, rows, replaced, kept, passed, program.ranks, self._stageable(manifest)
+            call, manifest.taken, {MAIN: places}, rows, replaced, kept, passed, program.ranks, of_feeds, fetches
         )
         composites = tuple(sorted({said for said in program.attention.values() if said != KERNEL}))
-        told = undivided(manifest, self._placement), shares(manifest, self._placement)
+        told = placement.undivided(manifest, self._placement), placement.shares(manifest, self._placement)
         return Loading(number, program.is_old, program.trouble, composites, *told, exchanges)
 
     def lower(self, content: bytes, asked: Mapping[str, Any], cache: str = "") -> dict[str, Any]:
@@ -256,18 +259,36 @@ class InProcess:
         program, place = self._programs[number], self._turns.take(number, staged)
         there = [] if place == MAIN else among(staged, steps[0])
         given = self.placed(place, there)
-        moving = {} if given or len(steps) > 1 else self._moving(program, program.places[place], steps[0])
-        fill(program.rows if place == MAIN else [program.places[place]], steps, [*there, *moving])
-        results = self.run_placed(number, {**program.places[place], **given, **moving}, len(steps))
+        lent = {} if given or len(steps) > 1 else self._lent(program, program.places[place], steps[0])
+        fill(program.rows if place == MAIN else [program.places[place]], steps, [*there, *lent])
+        given = {**program.places[place], **given, **lent}
+        if lent and not self._has_own_memory:
+            return self._run_on_lent(number, given, meanwhile)
+        results = self.run_placed(number, given, len(steps))
         meanwhile()
-        self._jax.block_until_ready(moving)  # the script may change its arrays now
+        self._jax.block_until_ready(lent)  # the script may change its arrays now
         return results
 
-    def _moving(self, program: Loaded, places: Mapping[str, Any], feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Feeds that begin to move to devices with memory of their own, from where they are."""
-        large = as_they_are(places, feeds) if self._has_own_memory and program.shardings else {}
-        with self._jax.enable_x64(True):
-            return {name: self._jax.device_put(value, program.shardings[name]) for name, value in large.items()}
+    def _lent(self, program: Loaded, places: Mapping[str, Any], feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds that are not copied here: devices with memory of their own begin to bring them there.
+
+        A program on CPUs reads them where they are, if it fetches something: its run waits for its end anyway.
+        """
+        if self._has_own_memory and program.shardings:
+            large = as_they_are(places, feeds)
+            with self._jax.enable_x64(True):
+                return {name: self._jax.device_put(value, program.shardings[name]) for name, value in large.items()}
+        return as_they_are(places, feeds, arrays.ALIGNMENT) if program.shardings and program.fetches else {}
+
+    def _run_on_lent(self, number: int, given: Mapping[str, Any], meanwhile: Callable[[], Any]) -> dict[str, Any]:
+        """Runs a step that reads the script's own arrays, and waits for its end, Ctrl-C or not."""
+        with uninterrupted():
+            results = self.run_placed(number, given, 1)
+            try:
+                meanwhile()
+            finally:
+                self.settle()  # the script may change its arrays now
+        return results
 
     def run_placed(self, number: int, places: Mapping[str, Any], count: int) -> dict[str, Any]:
         """Runs a program on feeds that are in place, see `run`.
@@ -434,30 +455,6 @@ def _step_of_ranks(program: Program, of: ranks.Ranks) -> Callable[..., Any]:
         return new, {name: ranks.own_part(of.jax, value, shapes[name], whole) for name, value in fetched.items()}
 
     return call
-
-
-def undivided(manifest: Manifest, placed: placement.Placement) -> str:
-    """Says which feeds of a program each of several devices has as a whole, "" for none; scalars are always whole."""
-    count = len(placed.devices)
-    whole = [t for t in manifest.feeds if t.shape and not placed.splits(t.shape)]
-    if count == 1 or not manifest.feeds or not (whole or all(not t.shape for t in manifest.feeds)):
-        return ""
-    named = ", ".join("'%s' %s" % (t.name, list(t.shape)) for t in whole[:3]) + (", ..." if len(whole) > 3 else "")
-    if not any(placed.splits(t.shape) for t in manifest.feeds):
-        return (
-            "devices: no feed of a step can be split over %d devices (%s): each of them computes the whole step; "
-            "feed batches of a multiple of %d" % (count, named or "all are scalars", count)
-        )
-    return "devices: these feeds do not divide by %d, and each device has them whole: %s" % (count, named)
-
-
-def shares(manifest: Manifest, placed: placement.Placement) -> str:
-    """Says how much of a program's variables each of several devices has, "" where it has all."""
-    if len(placed.devices) == 1 or placed.shard_state == "off":
-        return ""
-    share, whole = (sum(map(size, manifest.state)) for size in (placed.bytes_of, lambda tensor: tensor.bytes))
-    words = len(placed.devices), -(-share // 1000), -(-whole // 1000)
-    return "devices: each of the %d has %d kB of the step's %d kB of variables" % words
 
 
 class PassedBound(Exception):

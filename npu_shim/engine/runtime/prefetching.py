@@ -160,16 +160,34 @@ class Prefetching:
                 text = "'%s' is run without its tensors, and a batch of it was read ahead: fetch one, or set %s=0"
                 raise tf.errors.FailedPreconditionError(None, None, text % (target, prefetch.KEY))
 
-    def leave(self, what: str) -> None:
-        """Reads no more, since nothing watches `what`; what was read is lost to it, and a line says so."""
+    def leave(self, what: str, nodes: Iterable[str] | None) -> None:
+        """Reads no more, since nothing watches `what`; what was read is for the runs that are watched.
+
+        Args:
+            what: in words.
+            nodes: names of what it fetches or runs; None where no run is watched from now on.
+
+        Raises:
+            tf.errors.FailedPreconditionError: as of `fed`.
+        """
         with self._lock:
             self._count = 0
-        lost = sorted(name for name, ahead in self._ahead.items() if ahead is not None and ahead.drop())
-        self._ahead = dict.fromkeys(self._ahead)
+        if nodes is None:
+            lost = sorted(name for name, ahead in self._ahead.items() if ahead is not None and ahead.drop())
+            self._ahead = dict.fromkeys(self._ahead)
+            text = "%s misses a batch of '%s' that was read ahead: set %s=0"
+        else:
+            reads = self._of_run(nodes, ())
+            self._require_none_held(reads)
+            of = {iterator.name: self._ahead.get(iterator.name) for iterator in reads.begun}
+            for ahead in filter(None, of.values()):
+                ahead.drop()
+            names = (one.inputs[0].op.name for one in reads.nexts)
+            held = ((name, self._ahead.get(name)) for name in names if name not in of)
+            lost = sorted(name for name, ahead in held if ahead is not None and ahead.has_any)
+            text = "%s reads '%s' behind a batch that was read ahead, which the next run is given: set %s=0"
         if lost:
-            lines.once(
-                "engine: %s misses a batch of '%s' that was read ahead: set %s=0" % (what, lost[0], prefetch.KEY)
-            )
+            lines.once("engine: " + text % (what, lost[0], prefetch.KEY))
 
     def close(self) -> None:
         """Reads no more, when the session closes."""

@@ -6,6 +6,7 @@ from typing import Any, Dict, Tuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.pjrt import arrays
 from npu_shim.rewriter import tf_internals
 
 # fields of RunOptions for the session's parts of a step; one with others is the session's as a whole
@@ -99,12 +100,20 @@ def _array(tensor, value):
     """Converts a fed value as Session.run does; raises an error where Session.run would, and for tensor handles."""
     if isinstance(value, tf.Tensor) or type(value).__name__ == "TensorHandle":
         raise TypeError(tensor.name)
-    array = np.asarray(value, dtype=tensor.dtype.as_numpy_dtype)
+    array = _as_dtype(value, tensor.dtype.as_numpy_dtype)
     if isinstance(value, int) and array != value:
         raise TypeError(tensor.name)
     if not tensor.graph.is_feedable(tensor) or not tensor.shape.is_compatible_with(array.shape):
         raise ValueError(tensor.name)
     return array
+
+
+def _as_dtype(value, dtype):
+    """The same as np.asarray; what it makes of a large array of another dtype is where programs read it as it is."""
+    is_large = isinstance(value, np.ndarray) and value.size * np.dtype(dtype).itemsize >= arrays.PART
+    if is_large and value.dtype != dtype and {value.dtype.kind, np.dtype(dtype).kind} <= set("biuf"):
+        return arrays.cast(np.asarray(value), dtype)
+    return np.asarray(value, dtype=dtype)
 
 
 def for_parts(options):

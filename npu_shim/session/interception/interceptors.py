@@ -82,12 +82,13 @@ def at_close(session: tf.Session, function: Callable[[], Any]) -> None:
     vars(session).setdefault(_CLOSINGS, []).append(function)
 
 
-def at_unwatched(session: tf.Session, function: Callable[[str], Any]) -> None:
+def at_unwatched(session: tf.Session, function: Callable[[str, Any], Any]) -> None:
     """Calls a function whenever a session begins a run that nothing can watch, and before `restore`.
 
     Args:
         session: tf.Session; nothing here holds a reference to it.
-        function: takes what nothing watches, in words: a partial run, a run of connected tensors, or all of them.
+        function: takes what nothing watches, in words: a partial run, a run of connected tensors, or all of them; and
+            what it fetches that no watched run does, None where none is watched any more.
     """
     install()
     vars(session).setdefault(_UNWATCHED, []).append(function)
@@ -140,7 +141,7 @@ def restore_method(cls: type, method: str) -> None:
 def restore() -> None:
     """Restores every class's own methods; so nothing watches a session any more."""
     for session in list(_to_tell) if _originals else ():
-        _tell_unwatched(session, "npu_shim.unpatch()")
+        _tell_unwatched(session, "npu_shim.unpatch()", None)
     for cls, method in list(_originals):
         restore_method(cls, method)
     del _on_adopt[:]
@@ -316,7 +317,7 @@ def _partial_run_setup(original):
             vars(self)[_PARTIAL](self, fetches, feeds)
         if _watches(self):
             lines.once("a partial run is not watched: nothing of it is dumped, searched or repeated")
-        _tell_unwatched(self, "a partial run")
+        _tell_unwatched(self, "a partial run", fetches)
         with loader.interrupts():
             return _whole(original, self)(fetches, feeds)
 
@@ -332,9 +333,9 @@ def _partial_run(original):
     return partial_run
 
 
-def _tell_unwatched(session, what):
+def _tell_unwatched(session, what, fetches=()):
     for function in vars(session).get(_UNWATCHED, ()):
-        function(what)
+        function(what, fetches)
 
 
 def _close(original):
