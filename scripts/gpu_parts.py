@@ -5,6 +5,7 @@ import importlib.util
 import os
 import platform
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -230,10 +231,11 @@ def _with_tensorflow(pieces, work):
                 os.path.join(work, os.path.basename(whole)[len("wheel-") :]), "wb" if number == "0" else "ab"
             ) as file, open(path, "rb") as part:
                 file.write(part.read())
-        wheels = glob.glob(os.path.join(work, "*.whl"))
-        subprocess.check_call(
-            [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", site, *wheels]
-        )
+        wheels, fresh = glob.glob(os.path.join(work, "*.whl")), site + ".new"  # all that one that is cut off leaves
+        shutil.rmtree(fresh, ignore_errors=True)
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", fresh]
+        subprocess.check_call([*pip, *wheels])
+        os.replace(fresh, site)
     if not os.path.isdir(site) and importlib.util.find_spec("tensorflow") is None:
         return None
     return dict(os.environ, PYTHONPATH=os.pathsep.join([site, os.path.dirname(HERE), os.environ.get("PYTHONPATH", "")]))

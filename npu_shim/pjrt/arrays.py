@@ -63,7 +63,7 @@ def copied(what: str, value: Any) -> Any:
 def cast(value: Any, dtype: Any) -> Any:
     """Returns a new array of an array's values in another dtype, which begins at a multiple of ALIGNMENT."""
     memory = np.empty(value.size * np.dtype(dtype).itemsize + ALIGNMENT, np.uint8)
-    array = np.ndarray(value.shape, dtype, memory, -memory.ctypes.data % ALIGNMENT)
+    array: Any = np.ndarray(value.shape, dtype, memory, -memory.ctypes.data % ALIGNMENT)
     copy(value, array, "unsafe")
     return array
 

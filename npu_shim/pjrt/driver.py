@@ -41,7 +41,7 @@ class Card(NamedTuple):
 
     Attributes:
         name: NVIDIA's.
-        total: MiB of its memory.
+        total: MiB of its memory, 0 where the driver does not tell: one that shares the processor's, or is divided.
         used: of these, those that programs hold.
         capability: (major, minor), None where the driver does not tell.
     """
@@ -54,8 +54,9 @@ class Card(NamedTuple):
     @property
     def text(self) -> str:
         """It in words."""
-        free = "%.1f of %.1f GB free" % ((self.total - self.used) / 953.67, self.total / 953.67)
-        return "%s (%s%s)" % (self.name, _sm(self.capability) + ", " if self.capability else "", free)
+        free = "%.1f of %.1f GB free" % ((self.total - self.used) / 953.67, self.total / 953.67) if self.total else ""
+        said = ", ".join(filter(None, (_sm(self.capability) if self.capability else "", free)))
+        return "%s (%s)" % (self.name, said) if said else self.name
 
 
 class Seen(NamedTuple):
@@ -118,7 +119,7 @@ def seen() -> Seen:
     if "compute_cap" in said:
         said = _asked(program, FIELDS)
     rows = [[word.strip() for word in line.split(",")] for line in said.splitlines()]
-    if not rows or not all(len(row) >= 4 and row[2].isdigit() for row in rows):
+    if not rows or not all(len(row) >= 4 and row[0][:1].isdigit() for row in rows):
         first = said.strip().partition("\n")[0].rstrip(".") or "nothing"
         return Seen(trouble="nvidia-smi says: %s: install the driver anew, or restart the machine" % first)
     return Seen(rows[0][0], tuple(_card(row) for row in rows))
@@ -138,8 +139,8 @@ def _asked(program: str, fields: str) -> str:
 
 def _card(row: Sequence[str]) -> Card:
     capability = re.fullmatch(r"(\d+)\.(\d+)", row[4]) if len(row) > 4 else None
-    used = int(row[3]) if row[3].isdigit() else 0
-    return Card(row[1], int(row[2]), used, (int(capability[1]), int(capability[2])) if capability else None)
+    total, used = (int(word) if word.isdigit() else 0 for word in row[2:4])  # [N/A], [Insufficient Permissions]
+    return Card(row[1], total, used, (int(capability[1]), int(capability[2])) if capability else None)
 
 
 def best_kind(told: Seen) -> str:
@@ -183,7 +184,9 @@ def why_not_jax(told: Seen, jax: Jax | None) -> str:
     others = [card for card in told.cards if card not in _known(told)]
     if others:
         return "%s: name the other cards in CUDA_VISIBLE_DEVICES" % _unknown(others[0])
-    return "JAX (%s) is for %s and sees no card: jax.devices('cuda') says why" % (jax.where, named)
+    python = jax.python or "python"
+    text = "JAX (%s) is for %s and sees no card: %s -c \"import jax; jax.devices('cuda')\" says why"
+    return text % (jax.where, named, python)
 
 
 def _known(told: Seen) -> list[Card]:
@@ -200,7 +203,7 @@ def _why_none(told: Seen) -> str:
     oldest = KINDS["cuda12"]
     version = _major(told.version)
     if not _known(told):
-        return _unknown(told.cards[0])
+        return _unknown(told.cards[0]) + ": there TensorFlow alone can train, in sessions (--engine session)"
     if version is not None and version < oldest.driver:
         text = "driver %s is too old for JAX: update it to %d or later, for CUDA 13 to %d"
         return text % (told.version, oldest.driver, KINDS["cuda13"].driver)

@@ -52,8 +52,10 @@ def answering(tmp_path, monkeypatch):
         (V100, CUDA13, ("JAX (beside TensorFlow) is for CUDA 13, which knows cards from sm_75 on, and "
                        "Tesla V100-SXM2-16GB is sm_70: pip install 'jax[cuda12]'")),
         ("470.57, NVIDIA A100, 40960, 0, 8.0", None, TOO_OLD),
-        (K80, CPU, "no JAX knows Tesla K80 (sm_37), but cards from sm_52 on"),
-        (A100, CUDA12, "JAX (/p) is for CUDA 12 and sees no card: jax.devices('cuda') says why"),
+        (K80, CPU, ("no JAX knows Tesla K80 (sm_37), but cards from sm_52 on: there TensorFlow alone can train, in "
+                    "sessions (--engine session)")),
+        (A100, CUDA12, ("JAX (/p) is for CUDA 12 and sees no card: /p -c \"import jax; jax.devices('cuda')\" "
+                        "says why")),
     ],
 )  # fmt: skip
 def test_why_jax_does_not_use_a_card(answering, card, jax, said):
@@ -84,6 +86,20 @@ def test_memory_that_others_hold(answering):
     assert told.cards[1].text == "NVIDIA B200 (sm_100, 3.5 of 192.3 GB free)"
     (line,) = driver.held(told)
     assert "programs hold 188.7 of its 192.3 GB (nvidia-smi lists them)" in line
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("580.95, NVIDIA GB10, [N/A], [N/A], 12.1", "NVIDIA GB10 (sm_121)"),
+        ("570.86, NVIDIA A100, 40960, [Insufficient Permissions], 8.0", "NVIDIA A100 (sm_80, 42.9 of 42.9 GB free)"),
+        ("580.95, NVIDIA GB10, [N/A], [N/A], [N/A]", "NVIDIA GB10"),
+    ],
+)
+def test_a_card_of_whose_memory_the_driver_does_not_tell(answering, line, said):
+    told = answering(line)
+    assert ([card.text for card in told.cards], driver.held(told)) == ([said], [])
+    assert driver.why_not_jax(told, None).startswith("the engine has no JAX: npu-shim engine install cuda")
 
 
 def test_a_driver_that_is_none_or_old_or_does_not_answer(answering, monkeypatch, tmp_path):

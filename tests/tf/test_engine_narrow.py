@@ -125,9 +125,9 @@ def test_a_large_array_is_cast_as_numpy_casts_it(monkeypatch, dtype, layout):
     value = LAYOUTS[layout]
     with np.errstate(over="ignore"):
         expected = np.ascontiguousarray(value, dtype)
-    made = arrays.cast(value, dtype)
-    assert (made.dtype, made.shape, made.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
-    assert made.ctypes.data % arrays.ALIGNMENT == 0
+    cast = arrays.cast(value, dtype)
+    assert (cast.dtype, cast.shape, cast.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
+    assert cast.ctypes.data % arrays.ALIGNMENT == 0
 
 
 @pytest.mark.parametrize("dtype", ["float64", "uint8", ">f4"])
