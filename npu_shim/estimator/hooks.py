@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Any
 
@@ -11,8 +10,6 @@ import tensorflow.compat.v1 as tf
 from npu_shim.distributed.collectives.hccl import broadcast
 from npu_shim.distributed.job import ranks
 from npu_shim.rewriter.errors import ConfigError
-
-LOG = logging.getLogger("npu_shim")
 
 
 class NpuEmptyHook(tf.train.SessionRunHook):

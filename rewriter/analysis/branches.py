@@ -10,21 +10,19 @@ from typing import Container, FrozenSet, Mapping, Tuple
 from ..graph.walks import behind
 from ..ir.graph import Graph, Node, Value
 from . import order
-from .cache import analysis
 
 SWITCHES = frozenset(["Switch", "RefSwitch"])
 Branch = Tuple[Value, int]  # what decides, and the side: 0 or 1
 Inside = FrozenSet[Branch]
 
 
-@analysis
-def branches(graph: Graph) -> dict[Node, Inside]:
-    """The branches that each node is in, in topological order; nodes on a cycle that is no loop are left out."""
-    return inside(graph)
-
-
 def inside(graph: Graph, fed: Container[Node] = frozenset()) -> dict[Node, Inside]:
-    """Likewise, where some nodes may be fed: their values are then not what they compute."""
+    """The branches that each node is in, in topological order; nodes on a cycle that is no loop are left out.
+
+    Args:
+        graph: the Graph.
+        fed: nodes that may be fed: their values are then not what they compute.
+    """
     branches: dict[Node, Inside] = {}
     for node in order.topological(graph):
         branches[node] = _branches(node, branches, fed)

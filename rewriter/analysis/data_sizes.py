@@ -15,10 +15,7 @@ from ..tables.sizes import DYNAMIC, SHAPE_OPS, SIZES
 from .cache import analysis
 
 # the result has the sizes that are given, not those of the other inputs
-RESIZES = frozenset([
-    *(op for op in SIZES if op not in ("Tile", "Pad", "PadV2", "MirrorPad", "StridedSlice", "TopKV2")),
-    "XlaRemoveDynamicDimensionSize",  # the most rows that there may be
-])  # fmt: skip
+RESIZES = frozenset(SIZES) - {"Tile", "Pad", "PadV2", "MirrorPad", "StridedSlice", "TopKV2"}
 # the result is a scalar, or has the sizes of a variable
 REDUCES = frozenset(["Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "L2Loss", "Size", "Rank"])
 # where a mask is combined with data, the result is assumed to have the sizes of the data

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
-from .attributes import Attributes, DType
+from .attributes import Attributes
 
 CONTROL = -1  # the index of a node's control output
 INPUTS, CONTROLS, FIELDS = 1, 2, 4  # what of a node has been touched; its attributes know by themselves
@@ -43,15 +43,14 @@ class Value:
     def __repr__(self) -> str:
         return "<%s>" % self
 
-    def replace_by(self, other: Value, users: Iterable[Node] | None = None) -> None:
-        """Has the users of this value (all, or the ones given) take another; results of the graph too, if all."""
-        for user in list(self.users) if users is None else users:
+    def replace_by(self, other: Value) -> None:
+        """Has the users of this value, and results of the graph, take another."""
+        for user in list(self.users):
             if self.index == CONTROL:
                 user.set_controls([other.node if source is self.node else source for source in user.controls])
             else:
                 user.set_inputs([other if value is self else value for value in user.inputs])
-        if users is None:
-            self.node.graph.replace_results(self, other)
+        self.node.graph.replace_results(self, other)
 
 
 _NO_VALUES: dict[int, Value] = {}  # of most nodes, which have one output; never filled
@@ -173,10 +172,6 @@ class Node:
         for name, value in attrs.items():
             self.attrs[name] = value
 
-    def forward(self, value: Value, dtype: int) -> None:
-        """Makes it an Identity of a value, whose dtype that is, as `turn_into`."""
-        self.turn_into("Identity", [value], {"T": DType(dtype)})
-
     def redefine(self, proto: Any) -> None:
         """Makes it what a NodeDef of its name says, but for its inputs; see `graphdef.become`."""
         self.op, self.proto, self._attrs, self._device = proto.op, proto, None, None
@@ -189,7 +184,6 @@ class Node:
         self.touched |= parts if parts in (CONTROLS, MARKS) else parts | DATA
         self.made_by = self.graph.module.author
         self.graph.version += 1
-        self.graph.data_version += parts != CONTROLS
 
     def touch_attribute(self, name: str) -> None:
         """Notes a change of an attribute."""
@@ -214,8 +208,8 @@ class Graph:
         module: the Module that it belongs to.
         arguments: of a function's body: the nodes that stand for its arguments, in order.
         results: what is fetched or run, or what a function returns: name -> Value.
+        nodes: name -> Node, in order; not to be changed.
         version: a number that rises with every change.
-        data_version: one that stays where control inputs change: all tensors are what they were.
         properties: what analyses have found; see analysis/cache.py.
     """
 
@@ -223,41 +217,22 @@ class Graph:
         self.module = module
         self.arguments: list[Node] = []
         self.results: dict[str, Value] = {}
-        self.version = self.data_version = 0
+        self.nodes: dict[str, Node] = {}
+        self.version = 0
         self.properties: dict[Any, Any] = {}
-        self._nodes: dict[str, Node] = {}
-        self._beside: dict[Node, tuple[list[Node], list[Node]]] = {}  # what is to stand before and behind a node
-
-    @property
-    def nodes(self) -> dict[str, Node]:
-        """Name -> Node, in order; not to be changed."""
-        if self._beside:  # many insertions, one pass over the nodes
-            put = {node for sides in self._beside.values() for side in sides for node in side}
-            first = [node for node in self._nodes.values() if node not in put]
-            self._nodes = {node.name: node for leader in first for node in self._with_neighbours(leader)}
-            self._beside = {}
-        return self._nodes
-
-    def _with_neighbours(self, node: Node) -> Iterator[Node]:
-        before, behind = self._beside.get(node, ((), ()))
-        for neighbour in before:
-            yield from self._with_neighbours(neighbour)
-        yield node
-        for neighbour in behind:
-            yield from self._with_neighbours(neighbour)
 
     def __iter__(self) -> Iterator[Node]:
         """Its nodes, in order; the graph may change meanwhile."""
         return iter(list(self.nodes.values()))
 
     def __len__(self) -> int:
-        return len(self._nodes)
+        return len(self.nodes)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._nodes
+        return name in self.nodes
 
     def __getitem__(self, name: str) -> Node:
-        return self._nodes[name]
+        return self.nodes[name]
 
     def value(self, text: str) -> Value:
         """The value that an input names: "x", "x:1", "^x"; KeyError if there is no such node."""
@@ -278,11 +253,9 @@ class Graph:
         controls: Iterable[Node] = (),
         attrs: dict[str, Any] | None = None,
         device: str = "",
-        after: Node | None = None,
         origin: Node | None = None,
-        before: Node | None = None,
     ) -> Node:
-        """Adds a node.
+        """Adds a node, behind all others.
 
         Args:
             name: one that is free.
@@ -291,15 +264,13 @@ class Graph:
             controls: Nodes.
             attrs: name -> value.
             device: "" for none.
-            after: the node that it stands behind; the last one if None.
             origin: the node that it is made for, whose name is remembered.
-            before: the node that it stands before, in place of `after`.
 
         Raises:
             ValueError: the name is taken.
         """
         node = Node(self, name, op)
-        self.insert(node, after, origin, before)
+        self.insert(node, origin)
         node.set_inputs(inputs)
         node.set_controls(controls)
         node.set_device(device)
@@ -307,17 +278,11 @@ class Graph:
             node.attrs[key] = value
         return node
 
-    def insert(
-        self, node: Node, after: Node | None = None, origin: Node | None = None, before: Node | None = None
-    ) -> None:
-        """Puts a node that is not yet in the graph into it; arguments and errors as for `add`."""
+    def insert(self, node: Node, origin: Node | None = None) -> None:
+        """Puts a node that is not yet in the graph into it; `origin` and errors as for `add`."""
         if node.name in self:
             raise ValueError("the graph has a node '%s' already" % node.name)
-        self._nodes[node.name] = node
-        if before is not None:
-            self._beside.setdefault(before, ([], []))[0].append(node)
-        elif after is not None:
-            self._beside.setdefault(after, ([], []))[1].append(node)
+        self.nodes[node.name] = node
         node.origin = "" if origin is None else origin.origin or origin.name
         node.touch(FIELDS)
 
@@ -357,13 +322,13 @@ class Graph:
             node.touch(FIELDS)
             for user in node.users():
                 user.touch(INPUTS | CONTROLS)
-        self._nodes = {node.name: node for node in nodes}
+        self.nodes = {node.name: node for node in nodes}
 
     def sort(self) -> None:
         """Puts the nodes in the order of their names, so that equal graphs have equal bytes."""
         names = sorted(self.nodes)
         if names != list(self.nodes):
-            self._nodes = {name: self._nodes[name] for name in names}
+            self.nodes = {name: self.nodes[name] for name in names}
             self.version += 1
 
     def release(self) -> None:
@@ -371,11 +336,11 @@ class Graph:
 
         Its cyclic collector would take a tenth of what preparing a step of 20,000 nodes costs.
         """
-        for node in self._nodes.values():
+        for node in self.nodes.values():
             node.inputs, node.controls = (), ()
             node._others, node._attrs = _NO_VALUES, None
             del node.value
-        for held in (self._nodes, self._beside, self.properties, self.results, self.arguments):
+        for held in (self.nodes, self.properties, self.results, self.arguments):
             held.clear()
 
     def renamed_outputs(self, node: Node) -> None:

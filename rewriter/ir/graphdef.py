@@ -58,21 +58,13 @@ def _read_graph(module: Module, graph_def: Any) -> tuple[Graph, Library]:
     return graph, Library(bodies, functools.partial(_read_function, module))
 
 
-def insert(
-    graph: Graph,
-    protos: Iterable[Any],
-    after: Node | None = None,
-    origin: Node | None = None,
-    before: Node | None = None,
-) -> None:
-    """Adds nodes to a graph that NodeDefs describe; a module keeps these protos.
+def insert(graph: Graph, protos: Iterable[Any], origin: Node | None = None) -> None:
+    """Adds nodes to a graph that NodeDefs describe, behind all others; a module keeps these protos.
 
     Args:
         graph: a graph, or a function's body.
         protos: NodeDefs, in any order; they may name each other. Inputs are in a graph's notation, in a body too.
-        after: as of `Graph.add`.
         origin: as of `Graph.add`.
-        before: the node that they stand before, in place of `after`.
 
     Raises:
         ConfigError: an input names no node.
@@ -80,7 +72,7 @@ def insert(
     """
     nodes = [Node(graph, proto.name, proto.op, proto) for proto in protos]
     for node in nodes:
-        graph.insert(node, after, origin, before)
+        graph.insert(node, origin)
     _connect(nodes, _Values(graph.nodes))
     for node in nodes:
         node.touched = _as_described(graph)

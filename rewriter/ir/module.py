@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Container, Iterable, Iterator, NamedTuple
+from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 from . import definitions
 from .definitions import Definition
-from .graph import DATA, INPUTS, Graph, Node, Value
+from .graph import DATA, INPUTS, Graph, Node
 
 
 class Provenance(NamedTuple):
@@ -36,11 +36,6 @@ class Function(Graph):
         self.name, self.signature, self.proto = name, signature, proto
         self.effects: dict[str, Any] = {}
         self.attributes: dict[str, Any] = {}
-
-    @property
-    def returned(self) -> list[Value]:
-        """The values that it returns, in the order of its signature."""
-        return [self.results[output.name] for output in self.signature.outputs]
 
     def renamed_outputs(self, node: Node) -> None:
         """Has the inputs that name a node's outputs written anew."""
@@ -129,15 +124,6 @@ class Module:
         if self._graph is None:
             return self._carried.results
         return {name: str(value) for name, value in self._graph.results.items()}
-
-    def provenance(self, known: Container[str] = ()) -> dict[str, Provenance]:
-        """Of the nodes that passes have made or touched, by name; those of functions too, as far as these are read.
-
-        Args:
-            known: names of nodes that nobody asks for.
-        """
-        nodes = [node for graph in self.graphs() for node in graph.nodes.values() if node.made_by]
-        return {node.name: Provenance(node.made_by, node.origin) for node in nodes if node.name not in known}
 
     def wrote(self, source: Any) -> None:
         """Notes the GraphDef that the module is now."""
@@ -263,9 +249,3 @@ class Library:
             raise ValueError("the library has a function '%s' already" % function.name)
         self._entries[function.name] = function
         self.version += 1
-
-    def remove(self, name: str) -> None:
-        """Removes a function."""
-        version = self[name].version  # the module's version must not fall
-        del self._entries[name]
-        self.version += version + 1

@@ -2,9 +2,8 @@
 
     module --pass--> module --pass--> ... --check--> module
 
-A pass takes a module that is valid and leaves one that is (structure.py). What else it needs and leaves are its
-`requires` and `ensures`: an `ensures` that no later pass undoes holds to the end of the pipeline. A pass with a
-`promise` is compared with it, always.
+A pass takes a module that is valid and leaves one that is (structure.py). A pass with a `promise` is compared with it,
+always.
 """
 
 from __future__ import annotations
@@ -16,19 +15,6 @@ from ..errors import VerifyError
 from ..ir import graphdef
 from ..ir.module import Module
 from . import structure
-
-
-@dataclass(frozen=True)
-class Property:
-    """Something that a pass can need or promise.
-
-    Attributes:
-        name: what holds, such as "no reference variables".
-        violations: what contradicts it in a module, a sentence each.
-    """
-
-    name: str
-    violations: Callable[[Module], Iterable[str]]
 
 
 @dataclass(frozen=True)
@@ -57,8 +43,6 @@ class Pass:
         name: what one calls it by, in `npu-shim opt --passes`, errors and dumps.
         run: changes a module in place; takes it and the context that the pipeline's caller gives.
         reason: why it stands where it does in its pipeline.
-        requires: Properties of what it takes.
-        ensures: Properties of what it leaves.
         needs_ops: it changes nothing in a module that has none of these ops, and does not run; None for any module.
         applies: whether it runs in a context.
         promise: what it may change, for a module that was read from a GraphDef; None where nobody compares.
@@ -68,8 +52,6 @@ class Pass:
     name: str
     run: Callable[[Module, Any], None]
     reason: str
-    requires: tuple[Property, ...] = ()
-    ensures: tuple[Property, ...] = ()
     needs_ops: frozenset[str] | None = None
     applies: Callable[[Any], bool] = _always
     promise: Promise | None = None
@@ -88,7 +70,6 @@ class Pipeline:
         name: what one calls it by.
         purpose: what it makes of what, a sentence.
         passes: the Passes.
-        given: Properties of what it takes.
         has_promises: whether what its passes promise leaves nothing of the structure to check: it is checked at the
             end, and only with `Watch.after_each`. Between its passes it may not hold.
     """
@@ -96,7 +77,6 @@ class Pipeline:
     name: str
     purpose: str
     passes: tuple[Pass, ...]
-    given: tuple[Property, ...] = ()
     has_promises: bool = False
 
 
@@ -105,8 +85,8 @@ class Watch:
     """Who looks on while a pipeline runs.
 
     Attributes:
-        after_each: whether the structure, `requires` and `ensures` are checked at every pass, not only at the end;
-            passes whose `needs_ops` are missing run too, and must change nothing.
+        after_each: whether the structure is checked at every pass, not only at the end; passes whose `needs_ops` are
+            missing run too, and must change nothing.
         changed: called after each pass that changed something, with its number, from 1, the Pass and the module.
     """
 
@@ -124,9 +104,8 @@ def run(pipeline: Pipeline, module: Module, context: Any = None, watch: Watch = 
         The names of the passes that changed something.
 
     Raises:
-        VerifyError: a pass has changed something else than it promises, broke the structure of the module, or what it
-            requires or ensures does not hold. Without `watch.after_each` the structure is told at the end, of the
-            pipeline as a whole.
+        VerifyError: a pass has changed something else than it promises, or broke the structure of the module. Without
+            `watch.after_each` the structure is told at the end, of the pipeline as a whole.
     """
     active: list[str] = []
     for number, step in enumerate(pipeline.passes, 1):
@@ -135,8 +114,6 @@ def run(pipeline: Pipeline, module: Module, context: Any = None, watch: Watch = 
         is_idle = step.is_idle(module)
         if is_idle and not watch.after_each:
             continue
-        if watch.after_each:
-            _require(step.requires, module, "before pass '%s'" % step.name)
         if not _has_changed(step, module, context):
             continue
         if is_idle:
@@ -145,7 +122,6 @@ def run(pipeline: Pipeline, module: Module, context: Any = None, watch: Watch = 
         watch.changed(number, step, module)
         if watch.after_each and not pipeline.has_promises:
             _require_valid(module, None, "pass '%s'" % step.name)
-            _require(step.ensures, module, "pass '%s'" % step.name)
     if active and watch.after_each == pipeline.has_promises:
         _require_valid(module, None if watch.after_each else active, "pipeline '%s'" % pipeline.name)
     return active
@@ -181,26 +157,3 @@ def _require_valid(module: Module, made_by: Iterable[str] | None, where: str) ->
     violations = structure.violations(module, made_by)
     if violations:
         raise VerifyError("%s: %s" % (where, text) for text in violations)
-
-
-def _require(properties: Iterable[Property], module: Module, where: str) -> None:
-    problems_found = [
-        "%s: expected %s: %s" % (where, prop.name, text) for prop in properties for text in prop.violations(module)
-    ]
-    if problems_found:
-        raise VerifyError(problems_found)
-
-
-def problems(pipeline: Pipeline) -> list[str]:
-    """What is wrong with a list: a name that is there twice, no reason, a need that nothing before it ensures."""
-    problems, ensured = [], set(pipeline.given)
-    names = [step.name for step in pipeline.passes]
-    for step in pipeline.passes:
-        if names.count(step.name) > 1:
-            problems.append("pass '%s' is there twice" % step.name)
-        if not step.reason:
-            problems.append("pass '%s' has no reason for its place" % step.name)
-        open_ones = [need.name for need in step.requires if need not in ensured]
-        problems += ["pass '%s' requires %s, which nothing before it ensures" % (step.name, name) for name in open_ones]
-        ensured.update(step.ensures)
-    return problems

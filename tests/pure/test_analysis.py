@@ -168,7 +168,7 @@ l:LoopCond(p) w:Switch(a, l) u:Exp(w:1) z:Exp(z) y:Exp(z, a)
 
 def test_the_branches_that_nodes_are_in():
     nodes = graph(COND)
-    branches_of = branches.branches(nodes)
+    branches_of = branches.inside(nodes)
     inside = {node.name: sorted("%s=%d" % branch for branch in of) for node, of in branches_of.items() if of}
     assert inside == {
         "a": ["p=1"], "b": ["p=0"], "k": ["p=1"], "t": ["p=1"], "c": ["p=1", "q=0"], "d": ["p=1", "q=1"],

@@ -21,7 +21,6 @@ CASES = {
     "x:Placeholder; i:Where(x); y:Mul(x, i)": ("i", "i y"),
     "x:Placeholder; c:Const; i:Where(x); y:Mul(c, i)": ("i y", "i y"),
     "x:Placeholder; i:Where(x); y:ResourceScatterAdd(x, i, x)": ("i", "i y"),
-    "x:Placeholder; i:Where(x); y:XlaRemoveDynamicDimensionSize(i, x)": ("i", "i y"),
     "c:Const; m:Merge(c, n); n:NextIteration(m); y:Fill(m, c)": ("y", "y"),
     "c:Const; m:Merge(c, d); d:Const; y:Fill(m, c)": ("", ""),
     "x:Placeholder; i:Where(x); c:Const(^i); y:Fill(c, c)": ("i", "i"),

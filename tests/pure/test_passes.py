@@ -10,7 +10,7 @@ from npu_shim.rewriter.errors import VerifyError
 from npu_shim.rewriter.ir import graphdef, text
 from npu_shim.rewriter.ir.graph import CONTROL
 from npu_shim.rewriter.passes import dump, pipeline, structure
-from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Promise, Property, Watch
+from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Promise, Watch
 
 GRAPH = """\
 x:Placeholder{dtype=float32}
@@ -237,16 +237,6 @@ def test_each_pass_is_checked_on_request():
         pipeline.run(line, parsed(), watch=Watch(after_each=True))
 
 
-def test_what_a_pass_requires_and_ensures_is_checked_on_request():
-    plain = Property("no variables", lambda module: [n.name for n in module.graph if n.op == "VariableV2"])
-    needy = of(Pass("needy", nothing, "", requires=(plain,)))
-    liar = of(Pass("liar", rename_to("A"), "", ensures=(plain,)))
-    assert pipeline.run(needy, parsed(), []) == []
-    for line, where in ((needy, "before pass 'needy'"), (liar, "pass 'liar'")):
-        with pytest.raises(VerifyError, match=where + ": expected no variables: v"):
-            pipeline.run(line, parsed(), [], Watch(after_each=True))
-
-
 def written(op, asked):
     """A Promise to change nothing but one op, which notes what it was asked about."""
 
@@ -290,19 +280,6 @@ def test_a_pass_runs_only_in_contexts_that_it_applies_to():
     for after_each in (False, True):
         assert pipeline.run(line, parsed(), [], Watch(after_each)) == ["one"]
         assert pipeline.run(line, parsed(), ["there"], Watch(after_each)) == []
-
-
-def test_lists_that_cannot_be_right_are_told():
-    calm, other = Property("calm", lambda module: ()), Property("other", lambda module: ())
-    assert pipeline.problems(of(Pass("a", nothing, "r", ensures=(calm,)), Pass("b", nothing, "r", (calm,)))) == []
-    assert pipeline.problems(of(Pass("b", nothing, "r", requires=(calm,)), given=(calm,))) == []
-    wrong = of(Pass("a", nothing, "", requires=(calm,), ensures=(other,)), Pass("a", nothing, "r", requires=(other,)))
-    assert pipeline.problems(wrong) == [
-        "pass 'a' is there twice",
-        "pass 'a' has no reason for its place",
-        "pass 'a' requires calm, which nothing before it ensures",
-        "pass 'a' is there twice",
-    ]
 
 
 def test_what_no_pass_changes_is_not_checked():

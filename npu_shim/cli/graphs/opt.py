@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Iterable, NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence
 
 from npu_shim.cli.graphs import HELP
 from npu_shim.cli.graphs.plan import names
 from npu_shim.options.passes import Watching
 from npu_shim.rewriter.errors import ConfigError, nearest
-from npu_shim.rewriter.passes.pipeline import NOBODY, Pass, Pipeline, Property, Watch
+from npu_shim.rewriter.passes.pipeline import NOBODY, Pass, Pipeline, Watch
 
 ALL = "all"
 STEP = ("prune", "precision")  # pipelines of a step that JAX interprets
@@ -155,72 +155,40 @@ def parts_of(words: str, pipelines: Sequence[Pipeline]) -> list[Pipeline]:
     return parts
 
 
-@dataclass(frozen=True)
-class Listing:
-    """A pipeline as people read it.
-
-    Attributes:
-        name, purpose: of the pipeline; the purpose goes on where "It " begins.
-        where: its file.
-        columns: what is said of a pass beside its name and the reason for its place.
-        rows: for each pass its name, the reason, and a text for each column.
-    """
-
-    name: str
-    purpose: str
-    where: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def listings() -> tuple[Listing, ...]:
-    """Returns every pipeline of a graph: precision, session, the engine's, and those of a compiled step."""
+def listings() -> tuple[tuple[Pipeline, str], ...]:
+    """Returns every pipeline of a graph with its file: precision, session, the engine's, those of a compiled step."""
     from npu_shim.engine.pipeline import ENGINE
-    from npu_shim.rewriter import rewrite
+    from npu_shim.rewriter.rewrite import PRECISION
     from npu_shim.session.pipeline import SESSION
     from npu_shim.xla.pipeline import PRUNE
 
     return (
-        _listing(rewrite.PRECISION, "rewriter/rewrite.py"),
-        _listing(SESSION, "npu_shim/session/pipeline.py"),
-        _listing(ENGINE, "npu_shim/engine/pipeline.py"),
-        _listing(PRUNE, "npu_shim/xla/pipeline.py"),
+        (PRECISION, "rewriter/rewrite.py"),
+        (SESSION, "npu_shim/session/pipeline.py"),
+        (ENGINE, "npu_shim/engine/pipeline.py"),
+        (PRUNE, "npu_shim/xla/pipeline.py"),
     )
 
 
-def _names(properties: Iterable[Property]) -> str:
-    return ", ".join(held.name for held in properties)
-
-
-COLUMNS: dict[str, Callable[[Pass], str]] = {
-    "why the graph means the same": lambda step: step.promise.reason if step.promise else "",
-    "requires": lambda step: _names(step.requires),
-    "ensures": lambda step: _names(step.ensures),
-}
-
-
-def _listing(line: Pipeline, where: str) -> Listing:
-    columns = tuple(title for title, told in COLUMNS.items() if any(map(told, line.passes)))
-    rows = tuple((step.name, step.reason, *(COLUMNS[title](step) for title in columns)) for step in line.passes)
-    return Listing(line.name, line.purpose, where, columns, rows)
-
-
-def listed(lists: Sequence[Listing]) -> list[str]:
+def listed(lists: Sequence[tuple[Pipeline, str]]) -> list[str]:
     """Returns the lists as lines."""
-    width = max(len(row[0]) for line in lists for row in line.rows)
+    width = max(len(step.name) for line, _ in lists for step in line.passes)
     lines = []
-    for line in lists:
-        lines.append("%s (%s): %s" % (line.name, line.where, line.purpose))
-        lines += ["  %-*s  %s" % (width, row[0], row[1]) for row in line.rows]
+    for line, where in lists:
+        lines.append("%s (%s): %s" % (line.name, where, line.purpose))
+        lines += ["  %-*s  %s" % (width, step.name, step.reason) for step in line.passes]
     return lines
 
 
-def markdown(lists: Sequence[Listing]) -> str:
+def markdown(lists: Sequence[tuple[Pipeline, str]]) -> str:
     """Returns docs/passes.md, without the last newline."""
     lines = [TITLE]
-    for line in lists:
-        lines += ["", "## %s" % line.name, "", "It %s (`%s`)." % (line.purpose, line.where), ""]
-        columns = ("pass", "why it stands here", *line.columns)
-        lines += ["| %s |" % " | ".join(columns), "|%s" % ("---|" * len(columns))]
-        lines += ["| `%s` | %s |" % (row[0], " | ".join(row[1:])) for row in line.rows]
+    for line, where in lists:
+        lines += ["", "## %s" % line.name, "", "It %s (`%s`)." % (line.purpose, where), ""]
+        rows = [["pass", "why it stands here"], *(["`%s`" % step.name, step.reason] for step in line.passes)]
+        if any(step.promise for step in line.passes):
+            promised = [step.promise.reason if step.promise else "" for step in line.passes]
+            rows = [[*row, why] for row, why in zip(rows, ["why the graph means the same", *promised])]
+        lines += ["| %s |" % " | ".join(row) for row in rows]
+        lines.insert(len(lines) - len(line.passes), "|%s" % ("---|" * len(rows[0])))
     return "\n".join(lines)

@@ -15,7 +15,6 @@ that is to blame.
 from __future__ import annotations
 
 import hashlib
-import logging
 import sys
 import threading
 import time
@@ -35,7 +34,6 @@ from npu_shim.pjrt.ranks import Job, is_of_all
 from npu_shim.rewriter.errors import ConfigError, unnamed
 from npu_shim.session import lines
 
-LOG = logging.getLogger("npu_shim")
 TOLD = "jax"  # the name under which rank 0 tells where its service is, "" where there is none
 PAUSE = 0.25  # seconds between two questions
 MOST = 3  # steps one after the other for which ranks have no program together; then they ask no more

@@ -15,7 +15,7 @@ from npu_shim.rewriter.ir.definitions import registered
 from npu_shim.rewriter.ir.graph import Graph, Node
 
 STRING = 7  # tf.string
-# InTopK: the prediction for what is no class is 0, and NaN is compared; Cumsum: see xla/passes/window_barriers.py
+# InTopK: the prediction for what is no class is 0, and NaN is compared; Cumsum, Cumprod: wrong of padded rows
 OTHERWISE = ("InTopK", "InTopKV2", "Cumsum", "Cumprod")
 
 

@@ -84,11 +84,6 @@ def _reading(node: Any, texts: Sequence[str]) -> Any:
     return copy
 
 
-def reachable(graph_def: tf.GraphDef, keep: Iterable[str]) -> tf.GraphDef:
-    """Returns the ancestors of the nodes named by `keep`, with these nodes."""
-    return cut_out(graph_def, keep)[0]
-
-
 def extract(module: Module, results: Iterable[str], feeds: Sequence[Any]) -> list[str]:
     """Leaves the ancestors of some nodes in a module's graph, with Placeholders for the feeds; sorts them by name.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Callable
 
 from npu_shim.pjrt.attention import spec as specs
+from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.tables import dtypes
@@ -25,7 +26,7 @@ class Sizes:
     """
 
     def __init__(self, module: Module) -> None:
-        self._inferred = static_shapes.of_module(module)
+        self._inferred = static_shapes.loopless(graphdef.write(module))
 
     def of(self, value: Value) -> tuple[int, ...] | None:
         """The sizes of a value, None where one is open."""

@@ -6,43 +6,21 @@ of the push; all elements of a TensorArray have one shape.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graph.arguments import data, source_of
-from npu_shim.rewriter.ir import graphdef
-from npu_shim.rewriter.ir.module import Module
 
-SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")
-HANDLE_FORWARDS = ("Identity", "Enter", "Switch")
-FORWARDS = (*HANDLE_FORWARDS, "TensorArrayGradV3")  # forward their first input, or a tensor of its shape
-TRIGGER = "ControlTrigger"
+FORWARDS = ("Identity", "Enter", "Switch", "TensorArrayGradV3")  # forward their first input, or a tensor of its shape
 # ops of loops; a graph without them has the shapes that TensorFlow infers of it
 OF_LOOPS = frozenset([
     "Enter", "Exit", "NextIteration", "StackPushV2", "StackPopV2", "TensorArrayReadV3", "TensorArrayGatherV3",
     "TensorArraySizeV3",
 ])  # fmt: skip
 ZERO = "npu_shim/zero"
-
-
-def infer(graph_def: Any, texts: Sequence[str]) -> dict[str, Any]:
-    """Returns tensor -> tf.TensorShape for tensors of a GraphDef, inside of loops too."""
-    graph = loopless(graph_def)
-    return {text: graph.as_graph_element(text if ":" in text else text + ":0").shape for text in texts}
-
-
-def of_module(module: Module) -> Any:
-    """Returns the `loopless` graph of a module; it is kept until more than control inputs changes."""
-    graph = module.graph
-    state = graph.data_version, module.version - graph.version
-    kept, inferred = graph.properties.get(of_module, (None, None))
-    if kept != state:
-        inferred = loopless(graphdef.write(module))
-        graph.properties[of_module] = state, inferred
-    return inferred
 
 
 def loopless(graph_def: Any) -> Any:
@@ -133,14 +111,14 @@ def _stack(node, nodes):
     return origin(node.input[0], nodes)[0]
 
 
-def _identity(name, text, dtype, controls=()):
-    node = tf.NodeDef(name=name, op="Identity", input=[text, *controls])
+def _identity(name, text, dtype):
+    node = tf.NodeDef(name=name, op="Identity", input=[text])
     node.attr["T"].type = dtype
     return node
 
 
-def _constant(name, value, controls=()):
-    node = tf.NodeDef(name=name, op="Const", input=list(controls))
+def _constant(name, value):
+    node = tf.NodeDef(name=name, op="Const")
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
     node.attr["dtype"].type = node.attr["value"].tensor.dtype
     return node

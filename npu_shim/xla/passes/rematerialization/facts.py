@@ -149,7 +149,7 @@ def _flops(node: Op, sizes: Sequence[tuple[int, ...] | None]) -> int:
     if len(known) < len(sizes):
         return 0
     first, result = known[0], known[-1]  # tf.einsum may have one input
-    summed = first[0] if node.op == "XlaDotV2" else 0  # as gradient_sinking writes it
+    summed = 0
     if node.op == "MatMul" or node.op in table.BATCHED:
         summed = first[-2 if node.attrs.get("transpose_a" if node.op == "MatMul" else "adj_x") else -1]
     if node.op == "Conv2D":

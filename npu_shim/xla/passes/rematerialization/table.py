@@ -33,7 +33,7 @@ BATCHED = frozenset(["BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"])
 PRODUCTS = BATCHED | frozenset([
     "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput", "Conv3D", "Conv3DBackpropFilterV2",
     "Conv3DBackpropInputV2", "DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropFilter",
-    "DepthwiseConv2dNativeBackpropInput", "Einsum", "MatMul", "XlaDotV2",
+    "DepthwiseConv2dNativeBackpropInput", "Einsum", "MatMul",
 ])  # fmt: skip
 CALLS = frozenset([
     "Case", "If", "NpuShimAttention", "PartitionedCall", "StatefulPartitionedCall", "StatelessCase", "StatelessIf",
