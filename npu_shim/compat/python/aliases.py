@@ -258,7 +258,7 @@ def _patch_module(module: Any) -> None:
         owner = getattr(module, holder, None) if holder else module
         if hasattr(owner, last):
             function = getattr(owner, last)
-            wrapped = takes_both(function, _log)
+            wrapped = parameters.wrapped(takes_both, function, _log)
             setattr(owner, last, wrapped if wrapped is function else parameters.placed(wrapped, name, path))
     then.wrap(module, _log)
     if name in NAMES:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Callable
 
 from npu_shim.compat import callers
@@ -24,7 +23,6 @@ def takes_normed(histogram: Wrapped, say: Callable[[str], None]) -> Wrapped:
     """numpy.histogram, histogram2d or histogramdd with `normed`, as until NumPy 1.23: density, of equal bins."""
     import numpy as np
 
-    @functools.wraps(histogram)
     def of_normed(*args: Any, normed: Any = None, **kwargs: Any) -> Any:
         if normed is None:
             return histogram(*args, **kwargs)
@@ -42,7 +40,6 @@ def takes_normed(histogram: Wrapped, say: Callable[[str], None]) -> Wrapped:
 def takes_whole_counts(linspace: Wrapped, say: Callable[[str], None]) -> Wrapped:
     """numpy.linspace of a number of samples that is a float, as until NumPy 1.17."""
 
-    @functools.wraps(linspace)
     def of_count(start: Any, stop: Any, num: Any = 50, *args: Any, **kwargs: Any) -> Any:
         if isinstance(num, float):
             say("numpy.linspace of %s samples, which NumPy 1.18 refuses, is of %d here" % (num, num))
@@ -56,7 +53,6 @@ def takes_python_types(issubdtype: Wrapped, say: Callable[[str], None]) -> Wrapp
     """numpy.issubdtype(dtype, float) of a script: any floating-point dtype, as until NumPy 1.19; likewise int, bool."""
     import numpy as np
 
-    @functools.wraps(issubdtype)
     def of_types(arg1: Any, arg2: Any) -> Any:
         result = issubdtype(arg1, arg2)
         is_generic = isinstance(arg2, type) and issubclass(arg2, np.generic)

@@ -11,7 +11,6 @@ A text that has changed is a str that decodes to itself here, so that the code o
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 from typing import Any, Callable
@@ -38,7 +37,6 @@ def appends(init: Callable[..., Any], say: Callable[[str], None]) -> Callable[..
     if inspect.signature(init).parameters["mode"].default is None:  # h5py 2
         return init
 
-    @functools.wraps(init)
     def opened(self: Any, name: Any, *args: Any, **kwargs: Any) -> None:
         is_named = isinstance(name, (str, bytes, os.PathLike))  # not what a file in memory is opened by
         if args or kwargs.get("mode") is not None or not is_named:
@@ -60,7 +58,6 @@ def keeps_lengths(array: Callable[..., Any], say: Callable[[str], None]) -> Call
     """array_for_new_object, where lists of bytes are NumPy's array of them, as until h5py 3.0."""
     import numpy as np
 
-    @functools.wraps(array)
     def array_for_new_object(data: Any, specified_dtype: Any = None) -> Any:
         if isinstance(data, (list, tuple)) and data and specified_dtype is None:
             given = np.asarray(data, order="C") if isinstance(data[0], (bytes, list, tuple)) else None
@@ -80,7 +77,6 @@ def decodes_attributes(getitem: Callable[..., Any], say: Callable[[str], None]) 
     """AttributeManager.__getitem__, where what the file calls ASCII was bytes until h5py 3.0."""
     import h5py
 
-    @functools.wraps(getitem)
     def read(self: Any, name: Any) -> Any:
         value = getitem(self, name)
         if isinstance(value, str) or _has_objects(value):
@@ -94,7 +90,6 @@ def decodes_datasets(getitem: Callable[..., Any], say: Callable[[str], None]) ->
     """Dataset.__getitem__, where what the file calls UTF-8 was str until h5py 3.0."""
     import h5py
 
-    @functools.wraps(getitem)
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
         value = getitem(self, *args, **kwargs)
         if isinstance(value, bytes) or _has_objects(value):

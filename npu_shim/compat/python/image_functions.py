@@ -40,7 +40,6 @@ def takes_grey(rgb2gray: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """skimage.color.rgb2gray of an image that is gray, which it gave back until 0.19."""
     import numpy as np
 
-    @functools.wraps(rgb2gray)
     def of_any(rgb: Any, *args: Any, **kwargs: Any) -> Any:
         if np.ndim(rgb) == 2:
             say("skimage.color.rgb2gray of two dimensions, which scikit-image 0.19 refuses, is the image itself here")
@@ -53,7 +52,6 @@ def takes_grey(rgb2gray: Callable[..., Any], say: Say) -> Callable[..., Any]:
 def takes_neighbors(label: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """skimage.measure.label, whose second argument was `neighbors`, 4 or 8, until 0.18."""
 
-    @functools.wraps(label)
     def of_neighbors(label_image: Any, *args: Any, **kwargs: Any) -> Any:
         neighbors = args[0] if args else kwargs.pop("neighbors", None)
         kwargs.update(zip(("background", "return_num", "connectivity"), args[1:]))
@@ -74,7 +72,6 @@ def takes_least_sizes(name: str) -> Callable[[Callable[..., Any], Say], Callable
         if "max_size" not in inspect.signature(remove).parameters:
             return remove
 
-        @functools.wraps(remove)
         def from_size(ar: Any, *args: Any, **kwargs: Any) -> Any:
             kwargs.update(zip((name, "connectivity"), args))
             if name in kwargs:
@@ -169,7 +166,6 @@ def text_size(draw: Any, text: str, font: Any = None, *args: Any, **kwargs: Any)
 def takes_boxes(method: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """A method of Pillow's images whose box may be an array, as until 9.5."""
 
-    @functools.wraps(method)
     def of_array(self: Any, box: Any = None, *args: Any, **kwargs: Any) -> Any:
         return method(self, tuple(box) if hasattr(box, "tolist") else box, *args, **kwargs)
 
@@ -184,7 +180,6 @@ def gives_bitmaps(load_default: Callable[..., Any], say: Say) -> Callable[..., A
     if bitmaps is None:
         return load_default
 
-    @functools.wraps(load_default)
     def load(size: Any = None) -> Any:
         if size is not None:
             return load_default(size)
@@ -201,7 +196,6 @@ def gives_masks(peak_local_max: Callable[..., Any], say: Say) -> Callable[..., A
     if "indices" in inspect.signature(peak_local_max).parameters:
         return peak_local_max
 
-    @functools.wraps(peak_local_max)
     def peaks(image: Any, *args: Any, indices: bool = True, **kwargs: Any) -> Any:
         places = peak_local_max(image, *args, **kwargs)
         if indices:
@@ -218,7 +212,6 @@ def tells_of_filters(old: str) -> Callable[[Callable[..., Any], Say], Callable[.
     """A function of Pillow's without a filter, which was NEAREST until 6.2 and is another one since 7.0: a line."""
 
     def takes_none(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
-        @functools.wraps(function)
         def resized(*args: Any, **kwargs: Any) -> Any:
             if len(args) < 3 and not {"resample", "method"} & kwargs.keys() and callers.by_script():
                 say("%s without a filter is Image.BICUBIC since Pillow 7.0; it was Image.NEAREST" % old)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
 import os
@@ -70,7 +69,6 @@ def takes_a_loader(load: Callable[..., Any], say: Callable[[str], None]) -> Call
     if inspect.signature(load).parameters["Loader"].default is not inspect.Parameter.empty:
         return load
 
-    @functools.wraps(load)
     def with_full_loader(stream: Any, Loader: Any = None) -> Any:
         if Loader is None:
             say("yaml.%s without Loader, which PyYAML 6.0 refuses, takes FullLoader here" % load.__name__)
@@ -83,7 +81,6 @@ def takes_a_loader(load: Callable[..., Any], say: Callable[[str], None]) -> Call
 def takes_enum_words(init: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """Absl's EnumParser with one string for all values, which it took until 0.9: the words in it are the values."""
 
-    @functools.wraps(init)
     def with_words(self: Any, enum_values: Any, *args: Any, **kwargs: Any) -> None:
         if isinstance(enum_values, str):
             words = re.findall(r"[\w.\-]+", enum_values)
@@ -97,7 +94,6 @@ def takes_enum_words(init: Callable[..., Any], say: Callable[[str], None]) -> Ca
 def takes_multichannel(similarity: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """Skimage's structural_similarity with multichannel, and without data_range for floats, as until 0.18."""
 
-    @functools.wraps(similarity)
     def with_multichannel(
         im1: Any, im2: Any, *args: bool, multichannel: Any = False, data_range: Any = None, **kwargs: Any
     ) -> Any:
@@ -118,7 +114,6 @@ def takes_multichannel(similarity: Callable[..., Any], say: Callable[[str], None
 def takes_any_kind(label2rgb: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """Skimage's label2rgb: any kind but "overlay" meant "avg" until 0.15, and label 0 was no background until 0.18."""
 
-    @functools.wraps(label2rgb)
     def of_kind(*args: Any, **kwargs: Any) -> Any:
         kind = kwargs.get("kind", "overlay")
         if kind not in ("overlay", "avg"):
@@ -138,7 +133,6 @@ def takes_truths(transform: Callable[..., Any], say: Callable[[str], None]) -> C
 
     takes = inspect.signature(transform)
 
-    @functools.wraps(transform)
     def of_truths(image: Any, *args: Any, **kwargs: Any) -> Any:
         if getattr(image, "dtype", None) == np.bool_ and takes.bind(image, *args, **kwargs).arguments.get("order"):
             say("%s of bools with an order, which scikit-image 0.19 refuses, is of 0s and 1s here" % transform.__name__)
@@ -155,7 +149,6 @@ def takes_bytes(fromstring: Callable[..., Any], say: Callable[[str], None]) -> C
     if _version(np) < (2, 3):
         return fromstring
 
-    @functools.wraps(fromstring)
     def of_bytes(string: Any, dtype: Any = float, count: int = -1, *, sep: str = "", **kwargs: Any) -> Any:
         if sep:
             return fromstring(string, dtype, count, sep=sep, **kwargs)
@@ -174,7 +167,6 @@ def takes_long_delimiters(loadtxt: Callable[..., Any], say: Callable[[str], None
         return loadtxt
     bind = inspect.signature(loadtxt).bind
 
-    @functools.wraps(loadtxt)
     def of_fields(*args: Any, **kwargs: Any) -> Any:
         given = bind(*args, **kwargs).arguments
         delimiter = given.get("delimiter")
@@ -212,7 +204,6 @@ def explains_pickles(load: Callable[..., Any], say: Callable[[str], None]) -> Ca
     """
     from numpy import ndarray
 
-    @functools.wraps(load)
     def of_objects(file: Any, mmap_mode: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not args and "allow_pickle" not in kwargs and _pickles_are_read():
             loaded = load(file, mmap_mode, allow_pickle=True, **kwargs)
@@ -233,7 +224,6 @@ def explains_pickles(load: Callable[..., Any], say: Callable[[str], None]) -> Ca
 def explains_pickles_inside(getitem: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """NpzFile.__getitem__, which reads an array when it is asked for: of pickled objects, as `explains_pickles`."""
 
-    @functools.wraps(getitem)
     def read(self: Any, key: str) -> Any:
         try:
             return getitem(self, key)
@@ -277,7 +267,6 @@ def takes_positions(*names: str) -> Callable[[Callable[..., Any], Callable[[str]
             return function
         own = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
-        @functools.wraps(function)
         def by_position(*args: Any, **kwargs: Any) -> Any:
             more = dict(zip(names, args[own:]))
             if len(more) < len(args) - own or more.keys() & kwargs.keys():
@@ -295,7 +284,6 @@ def takes_positions(*names: str) -> Callable[[Callable[..., Any], Callable[[str]
 def takes_iterators(stack: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """A function of NumPy that stacks what an iterator gives, as until NumPy 1.23: `np.stack(map(f, images))`."""
 
-    @functools.wraps(stack)
     def of_iterator(*args: Any, **kwargs: Any) -> Any:
         if args and hasattr(args[0], "__iter__") and not hasattr(args[0], "__getitem__"):
             say("numpy.%s takes iterators here, which NumPy 1.24 refuses" % stack.__name__)
@@ -312,7 +300,6 @@ def takes_ragged(array: Callable[..., Any], say: Callable[[str], None]) -> Calla
     element among numbers was a number: `np.array([1.0, np.array([5.0])], np.float32)`.
     """
 
-    @functools.wraps(array)
     def of_rows(*args: Any, **kwargs: Any) -> Any:
         try:
             return array(*args, **kwargs)
@@ -364,7 +351,6 @@ def _number(element: Any, kind: str) -> Any:
 def measures_ragged(measure: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """numpy.ndim, shape or size of rows of different lengths: of the array of lists that they were until NumPy 1.23."""
 
-    @functools.wraps(measure)
     def of_rows(a: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return measure(a, *args, **kwargs)
@@ -382,7 +368,6 @@ def measures_ragged(measure: Callable[..., Any], say: Callable[[str], None]) -> 
 def gives_matrices(adjacency_matrix: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """networkx.adjacency_matrix as a sparse matrix, as until 2.8: of a sparse array `*` means another product."""
 
-    @functools.wraps(adjacency_matrix)
     def as_sparse_matrix(*args: Any, **kwargs: Any) -> Any:
         from scipy import sparse
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from typing import Any, Callable, Iterator
 
@@ -95,7 +94,6 @@ def has_texts(groups: Any, *_: Any) -> bool:
 def leaves_texts(method: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """A frame's mean, corr and their like, which left out columns of texts until pandas 2."""
 
-    @functools.wraps(method)
     def of_numbers(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return method(self, *args, **kwargs)
@@ -116,7 +114,6 @@ def is_pattern(strings: Any, pat: Any = None, *_: Any) -> bool:
 def takes_lists(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """pandas.unique or factorize of a list, as until pandas 2."""
 
-    @functools.wraps(function)
     def of_list(values: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(values, (list, tuple, range)):
             import pandas as pd
@@ -133,7 +130,6 @@ def takes_a_method(fillna: Callable[..., Any], say: Say) -> Callable[..., Any]:
     if "method" in inspect.signature(fillna).parameters:  # these call it
         return fillna
 
-    @functools.wraps(fillna)
     def filled(self: Any, value: Any = None, *args: Any, **kwargs: Any) -> Any:
         method = kwargs.pop("method", None)
         if method is None:
@@ -147,7 +143,6 @@ def takes_a_method(fillna: Callable[..., Any], say: Say) -> Callable[..., Any]:
 def takes_old_options(read_csv: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """pandas.read_csv and read_table with options that pandas 1.3 to 3.0 dropped."""
 
-    @functools.wraps(read_csv)
     def of_then(*args: Any, **kwargs: Any) -> Any:
         import pandas as pd
 
@@ -174,7 +169,6 @@ def takes_old_options(read_csv: Callable[..., Any], say: Say) -> Callable[..., A
 def iterates_by_name(iterate: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """Groups of a list of one column are named by its value, as until pandas 1.5, not by a tuple of it."""
 
-    @functools.wraps(iterate)
     def groups(self: Any) -> Iterator[Any]:
         single = isinstance(getattr(self, "keys", None), list) and len(self.keys) == 1
         for name, group in iterate(self):
@@ -186,7 +180,6 @@ def iterates_by_name(iterate: Callable[..., Any], say: Say) -> Callable[..., Any
 def tells_of_3(make: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """Says what pandas 3 does otherwise when a script makes its first table; TensorFlow and Keras import it too."""
 
-    @functools.wraps(make)
     def telling(*args: Any, **kwargs: Any) -> Any:
         _tell_of_3(say)
         return make(*args, **kwargs)
@@ -197,7 +190,6 @@ def tells_of_3(make: Callable[..., Any], say: Say) -> Callable[..., Any]:
 def takes_dates(getitem: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """frame["2019-01"]: the rows of that time where no column is called so, as until pandas 1."""
 
-    @functools.wraps(getitem)
     def of_date(self: Any, key: Any) -> Any:
         try:
             return getitem(self, key)

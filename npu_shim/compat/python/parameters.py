@@ -1,6 +1,7 @@
 """Functions of libraries that take their arguments as in TensorFlow 1's time: by another name, another word, a default.
 
 Each maker gives a wrapper, as a row of `aliases.FUNCTIONS` has it: of the function, and of what is told of its use.
+What it makes of a function gets the function's name and signature by `wrapped`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ def takes_names(names: Mapping[str, str]) -> Wrapper:
             return function
         old_ones = {old: new for old, new in names.items() if old not in known}
 
-        @functools.wraps(function)
         def by_name(*args: Any, **kwargs: Any) -> Any:
             for old in old_ones.keys() & kwargs.keys():
                 new, value = old_ones[old], kwargs[old]
@@ -57,7 +57,6 @@ def takes_words(parameter: str, words: Mapping[Any, Any]) -> Wrapper:
     def takes_both(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
         signature = inspect.signature(function)
 
-        @functools.wraps(function)
         def by_word(*args: Any, **kwargs: Any) -> Any:
             try:
                 given = signature.bind(*args, **kwargs)
@@ -80,7 +79,6 @@ def leaves_out(values: Mapping[str, Any]) -> Wrapper:
     def takes_both(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
         known = inspect.signature(function).parameters
 
-        @functools.wraps(function)
         def without(*args: Any, **kwargs: Any) -> Any:
             for name in [name for name in kwargs if name in values and name not in known]:
                 if kwargs[name] in values[name]:
@@ -98,7 +96,6 @@ def refuses(names: Mapping[str, str]) -> Wrapper:
     def takes_both(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
         known = inspect.signature(function).parameters
 
-        @functools.wraps(function)
         def told(*args: Any, **kwargs: Any) -> Any:
             for name in kwargs.keys() & names.keys() - known.keys():
                 text = "%s takes no %s any more: %s"
@@ -129,7 +126,6 @@ def has_default(
         if is_another or (type(now), now) == (type(value), value):
             return function
 
-        @functools.wraps(function)
         def by_default(*args: Any, **kwargs: Any) -> Any:
             try:
                 is_given = parameter in signature.bind(*args, **kwargs).arguments
@@ -145,11 +141,17 @@ def has_default(
     return takes_both
 
 
-def placed(wrapped: Any, module: str, path: str) -> Any:
+def wrapped(wrapper: Wrapper, function: Callable[..., Any], say: Say) -> Callable[..., Any]:
+    """What a wrapper makes of a function, with its name and signature; the function itself where it stays as it is."""
+    wrapping = wrapper(function, say)
+    return wrapping if wrapping is function else functools.wraps(function)(wrapping)
+
+
+def placed(function: Any, module: str, path: str) -> Any:
     """The same function, which pickle finds where it stands: by the path in the module."""
-    if inspect.isfunction(wrapped):
-        wrapped.__module__, wrapped.__qualname__ = module, path
-    return wrapped
+    if inspect.isfunction(function):
+        function.__module__, function.__qualname__ = module, path
+    return function
 
 
 def all_of(*wrappers: Wrapper) -> Wrapper:
@@ -157,7 +159,7 @@ def all_of(*wrappers: Wrapper) -> Wrapper:
 
     def takes_all(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
         for wrapper in wrappers:
-            function = wrapper(function, say)
+            function = wrapped(wrapper, function, say)
         return function
 
     return takes_all

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from typing import Any, Callable
 
@@ -15,7 +14,6 @@ def takes_projection(gca: Callable[..., Any], say: Say) -> Callable[..., Any]:
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in inspect.signature(gca).parameters.values()):
         return gca
 
-    @functools.wraps(gca)
     def of_kind(*figure: Any, **kwargs: Any) -> Any:
         if not kwargs:
             return gca(*figure)
@@ -37,7 +35,6 @@ def takes_styles(use: Callable[..., Any], say: Say) -> Callable[..., Any]:
         say("the style %r, which Matplotlib 3.8 dropped, is %r here" % (name, _TODAY + name[len(_OLD) :]))
         return _TODAY + name[len(_OLD) :]
 
-    @functools.wraps(use)
     def of_style(style: Any) -> Any:
         return use([today(one) for one in style] if isinstance(style, (list, tuple)) else today(style))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import html
 from typing import Any, Callable
 
@@ -12,7 +11,6 @@ Say = Callable[[str], None]
 def takes_sets(sample: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """random.sample of a set, as until Python 3.10: of its elements in their own order."""
 
-    @functools.wraps(sample)
     def of_set(*args: Any, **kwargs: Any) -> Any:
         given = [tuple(one) if _is_set(one) else one for one in args]
         if "population" in kwargs and _is_set(kwargs["population"]):
@@ -33,7 +31,6 @@ def _is_set(value: Any) -> bool:
 def takes_randoms(shuffle: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """random.shuffle(x, random) as until Python 3.10: `random` gives the numbers in [0, 1) that say where x[i] goes."""
 
-    @functools.wraps(shuffle)
     def of_random(*args: Any, **kwargs: Any) -> Any:
         *own, x, random = args if len(args) > 1 and callable(args[-1]) else (*args, kwargs.pop("random", None))
         if random is None:

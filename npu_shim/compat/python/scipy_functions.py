@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import inspect
 from typing import Any, Callable
 
@@ -261,7 +260,6 @@ def keeps_an_axis(mode: Callable[..., Any], say: Callable[[str], None]) -> Calla
     if "keepdims" not in inspect.signature(mode).parameters:
         return mode
 
-    @functools.wraps(mode)
     def with_axis(*args: Any, **kwargs: Any) -> Any:
         if "keepdims" not in kwargs:
             say("scipy.stats.mode keeps the axis here, as until SciPy 1.11")
@@ -277,7 +275,6 @@ def sorts_by_column(find: Callable[..., Any], say: Callable[[str], None]) -> Cal
     """scipy.sparse.find, which gave rows, columns and values column by column until SciPy 1.12."""
     import numpy as np
 
-    @functools.wraps(find)
     def by_column(A: Any) -> Any:
         rows, columns, values = find(A)
         order = np.lexsort((rows, columns))
@@ -292,7 +289,6 @@ def is_one_sided(mannwhitneyu: Callable[..., Any], say: Callable[[str], None]) -
     if "method" not in takes:
         return mannwhitneyu
 
-    @functools.wraps(mannwhitneyu)
     def of_half(x: Any, y: Any, use_continuity: bool = True, *args: Any, **kwargs: Any) -> Any:
         if args or kwargs:
             return mannwhitneyu(x, y, use_continuity, *args, **kwargs)
@@ -307,7 +303,6 @@ def copies_kernels(convert: Callable[..., Any], say: Callable[[str], None]) -> C
     """convert_kernel of Keras 2.2.4, whose list of slices as an index NumPy 1.23 refuses: a tuple of them."""
     import numpy as np
 
-    @functools.wraps(convert)
     def convert_kernel(kernel: Any) -> Any:
         try:
             return convert(kernel)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import inspect
 from typing import Any, Callable
@@ -33,7 +32,6 @@ def feature_names(transformer: Any, *args: Any) -> list[str]:
 def takes_eps(log_loss: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """sklearn.metrics.log_loss with eps, between which and 1 - eps probabilities are clipped, as until 1.4."""
 
-    @functools.wraps(log_loss)
     def with_eps(y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
         eps = kwargs.pop("eps", args[0] if args else None)
         if eps is None:
@@ -54,7 +52,6 @@ def takes_squared(mean_squared_error: Callable[..., Any], say: Say) -> Callable[
     if "squared" in inspect.signature(mean_squared_error).parameters:
         return mean_squared_error
 
-    @functools.wraps(mean_squared_error)
     def of_root(*args: Any, **kwargs: Any) -> Any:
         from sklearn import metrics
 
@@ -67,7 +64,6 @@ def takes_squared(mean_squared_error: Callable[..., Any], say: Say) -> Callable[
 def takes_idle_seeds(init: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """KFold or StratifiedKFold with a random_state but without shuffle, which left it unused until 0.24."""
 
-    @functools.wraps(init)
     def unshuffled(self: Any, *args: Any, **kwargs: Any) -> None:
         shuffles = args[1] if len(args) > 1 else kwargs.get("shuffle", False)
         if not shuffles:
@@ -81,7 +77,6 @@ def cuts_full_recall(curve: Callable[..., Any], say: Say) -> Callable[..., Any]:
     """sklearn.metrics.precision_recall_curve, which ended where all positives are found, as until 1.1."""
     import numpy as np
 
-    @functools.wraps(curve)
     def until_full(*args: Any, **kwargs: Any) -> Any:
         precision, recall, thresholds = curve(*args, **kwargs)
         more = max(0, int(np.argmax(recall < 1)) - 1)  # recall falls: what is in front of its last 1
@@ -98,7 +93,6 @@ def tells_of_samme(init: Callable[..., Any], say: Say) -> Callable[..., Any]:
     if algorithm is not None and algorithm.default == "SAMME.R":
         return init
 
-    @functools.wraps(init)
     def told(self: Any, *args: Any, **kwargs: Any) -> None:
         if len(args) < 4 and "algorithm" not in kwargs:
             say("AdaBoostClassifier is SAMME since scikit-learn 1.6; it was SAMME.R: pip install 'scikit-learn<1.6'")
@@ -125,7 +119,6 @@ def takes_lists(parameter: str, kind: Callable[[Any], Any]) -> Callable[[Callabl
     def takes_both(function: Callable[..., Any], say: Say) -> Callable[..., Any]:
         place = list(inspect.signature(function).parameters).index(parameter)
 
-        @functools.wraps(function)
         def of_list(*args: Any, **kwargs: Any) -> Any:
             if isinstance(kwargs.get(parameter), list):
                 kwargs[parameter] = kind(kwargs[parameter])

@@ -75,7 +75,7 @@ def _wrap(module: Any, path: str, wrapper: parameters.Wrapper, say: parameters.S
     if owner is None or not callable(function):
         return
     with contextlib.suppress(TypeError, ValueError):  # classes in C take no attributes, and some have no signature
-        wrapped = wrapper(function, say)
+        wrapped = parameters.wrapped(wrapper, function, say)
         if wrapped is not function:
             parameters.placed(wrapped, module.__name__, path)
         setattr(owner, last, wrapped if kind is None else kind(wrapped))
