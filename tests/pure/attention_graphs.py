@@ -1,9 +1,9 @@
 """Attention as TensorFlow writes it, as text, and the shapes of such graphs."""
 
+import module_text
 import numpy as np
 
 from npu_shim.rewriter.analysis import order
-from npu_shim.rewriter.ir import text
 from npu_shim.xla.passes.attention.matching import pattern
 from npu_shim.xla.passes.attention.matching.contents import Contents
 
@@ -98,7 +98,7 @@ RULES = {
 
 def planned(source):
     """(module, Plan) of a graph's text."""
-    module = text.parse(source, lambda op: None)
+    module = module_text.parse(source, lambda op: None)
     return module, pattern.plan(module.graph, Shapes(module.graph).contents)
 
 

@@ -1,10 +1,10 @@
 """What is known of graphs: order, what a node needs, loops; each answer holds until the graph changes."""
 
+import module_text
 import pytest
 from definitions import known
 
 from npu_shim.rewriter.analysis import branches, cache, frames, order, writes
-from npu_shim.rewriter.ir import text
 
 LOOP = """
 x:Placeholder e:Enter{frame_name='outer'}(x) m:Merge(e, n) t:Less(m) c:LoopCond(t) s:Switch(m, c) b:Mul(s:1, s:1)
@@ -14,7 +14,7 @@ n:NextIteration(j) z:Exit(s) y:Identity(z)
 
 
 def graph(source):
-    return text.parse(source, known).graph
+    return module_text.parse(source, known).graph
 
 
 def names(nodes):

@@ -3,6 +3,7 @@
 import random
 import re
 
+import module_text
 import pytest
 from attention_graphs import TRAINING, planned
 
@@ -83,7 +84,7 @@ def test_without_a_change_it_is_taken():
 @pytest.mark.parametrize("seed", range(COUNT))
 def test_a_random_change_leaves_it_as_it_is(seed):
     draw = random.Random(seed)
-    module = text.parse(SQUARE, lambda op: None)
+    module = module_text.parse(SQUARE, lambda op: None)
     draw.choice(CHANGES)(module.graph, draw)
     changed = text.show(module)
     module, plan = planned(changed)

@@ -1,9 +1,9 @@
 """Which nodes have sizes that are data: text in, names out."""
 
+import module_text
 import pytest
 
 from npu_shim.rewriter.analysis import data_sizes
-from npu_shim.rewriter.ir import text
 
 # a graph -> (the nodes whose sizes are data, those that depend on such sizes)
 CASES = {
@@ -31,6 +31,6 @@ CASES = {
 
 @pytest.mark.parametrize("graph", CASES)
 def test_what_depends_on_data(graph):
-    sizes = data_sizes.of(text.parse(graph.replace("; ", "\n") + "\n").graph)
+    sizes = data_sizes.of(module_text.parse(graph.replace("; ", "\n") + "\n").graph)
     names = tuple(" ".join(sorted(node.name for node in nodes)) for nodes in sizes)
     assert names == tuple(" ".join(sorted(expected.split())) for expected in CASES[graph])

@@ -1,6 +1,7 @@
 """Nodes in loops and conditionals of TensorFlow 1: text in, names out."""
 
-from npu_shim.rewriter.ir import text
+import module_text
+
 from npu_shim.xla.passes import enclosed
 
 COND = """
@@ -17,7 +18,7 @@ out:Exit{T=float32}(w) z:Neg{T=float32}(out)
 
 
 def inside(source):
-    return {node.name for node in enclosed.nodes(text.parse(source, lambda op: None).graph)}
+    return {node.name for node in enclosed.nodes(module_text.parse(source, lambda op: None).graph)}
 
 
 def test_both_sides_of_a_conditional_are_and_what_comes_behind_is_not():

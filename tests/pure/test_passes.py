@@ -2,6 +2,7 @@
 
 import os
 
+import module_text
 import protos
 import pytest
 from definitions import known
@@ -29,7 +30,7 @@ end
 
 
 def parsed(source=GRAPH):
-    return text.parse(source, known)
+    return module_text.parse(source, known)
 
 
 def test_a_valid_module_has_no_violations():

@@ -1,5 +1,6 @@
 """Passes alone: text in, text out."""
 
+import module_text
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.ir import graphdef, text
@@ -9,7 +10,7 @@ from npu_shim.rewriter.passes.pipeline import Pass, Pipeline
 
 def module_of(source):
     """The module that a text is, which can be written as a GraphDef."""
-    module = text.parse(source)
+    module = module_text.parse(source)
     graphdef.write(module, tf.GraphDef).versions.producer = tf.version.GRAPH_DEF_VERSION
     return module
 

@@ -1,5 +1,6 @@
 """The passes that make each program of a run a graph of its own: text in, text out."""
 
+import module_text
 import pytest
 import tensorflow.compat.v1 as tf
 from passes_as_text import after, stays
@@ -69,7 +70,7 @@ def test_assertions_that_hold_are_none():
 
 
 def test_a_program_has_placeholders_for_what_others_give():
-    module = text.parse(CUT_OFF)
+    module = module_text.parse(CUT_OFF)
     feeds = [Argument(name, tf.float32, tf.TensorShape([None])) for name in ("i:1", "d:0", "o:0")]
     assert pruning.extract(module, ["r"], feeds) == ["i_1/fed", "d", "o_0/fed"]
     assert text.show(module) == (
@@ -81,4 +82,4 @@ def test_a_program_has_placeholders_for_what_others_give():
 
 def test_a_part_that_is_not_there_is_told():
     with pytest.raises(KeyError):
-        pruning.extract(text.parse(WAITS), ["z"], [])
+        pruning.extract(module_text.parse(WAITS), ["z"], [])

@@ -2,6 +2,7 @@
 
 import pathlib
 
+import module_text
 import pytest
 import reference_material
 import tensorflow.compat.v1 as tf
@@ -100,7 +101,7 @@ def test_what_waits_for_an_assertion_is_dead_too_and_the_assertion_stays():
     "f:Identity{T=float32}(x, ^r) r:ResourceFuture x:Placeholder{dtype=float32} return f:0=f",
 ])  # fmt: skip
 def test_waits_for_effects_stay(source):
-    module = text.parse(source)
+    module = module_text.parse(source)
     module.graph.sort()
     before, version = text.show(module), module.version
     dead_control_dependencies.eliminate(module)
@@ -135,7 +136,7 @@ def test_equal_constants_are_one_but_for_those_that_wait_or_are_fetched():
 @pytest.fixture
 def graph_file(tmp_path):
     path = tmp_path / "graph.pb"
-    path.write_bytes(graphdef.write(text.parse(GROUP), tf.GraphDef).SerializeToString())
+    path.write_bytes(graphdef.write(module_text.parse(GROUP), tf.GraphDef).SerializeToString())
     return str(path)
 
 
@@ -158,7 +159,7 @@ def test_precision_and_a_session_run_on_a_file_too(tmp_path, capsys):
     x:Placeholder{dtype=float32, shape=<2,2>} y:MatMul{T=float32}(x, x) z:Exp{T=float32}(y) return z:0=z
     """
     path = tmp_path / "graph.pb"
-    path.write_bytes(graphdef.write(text.parse(source), tf.GraphDef).SerializeToString())
+    path.write_bytes(graphdef.write(module_text.parse(source), tf.GraphDef).SerializeToString())
     asked = ["opt", str(path), "--fetches", "z:0", "--passes"]
     assert cli.main([*asked, "precision"]) == 0
     assert "y:MatMul{T=float16" in capsys.readouterr().out
@@ -245,14 +246,14 @@ r:StridedSlice{T=float32, Index=int32}(x, i, i, n)
 def test_what_tensorflow_alone_checks_is_told_but_for_shapes(caplog):
     call = "x:Placeholder{dtype=float32} y:Placeholder{dtype=int32} n:f(x, y)"
     body = "o:Gather{Tparams=float32, Tindices=int32}(r, k) return o=o"
-    unchecked.tell(graphdef.write(text.parse(UNCHECKED), tf.GraphDef))
+    unchecked.tell(graphdef.write(module_text.parse(UNCHECKED), tf.GraphDef))
     (told,) = [record.getMessage() for record in caplog.records if "takes the last row" in record.getMessage()]
     assert told.endswith("an error: 'a', 'e'")
     others = [record.getMessage() for record in caplog.records if "takes the last row" not in record.getMessage()]
     assert [other.rpartition(": ")[2] for other in others] == ["'l', 'o'", "'f'", "'q'", "'g'"]
     unchecked._said.cache_clear()
     function = "function f(r: float32, k: int32) -> (o: float32)\n%s\nend" % body
-    unchecked.tell(graphdef.write(text.parse("%s\n%s" % (call, function)), tf.GraphDef))
+    unchecked.tell(graphdef.write(module_text.parse("%s\n%s" % (call, function)), tf.GraphDef))
     assert caplog.records[-1].getMessage().endswith("an error: 'o'")
 
 
@@ -281,4 +282,4 @@ def test_a_read_only_graph_has_the_shapes_of_an_imported_one():
 def test_shapes_that_contradict_each_other_are_told():
     source = "c:Const{dtype=float32, value=float32<2>(2.0, 3.0)} m:MatMul{T=float32}(c, c)"
     with pytest.raises(ValueError, match="Shape must be rank 2 but is rank 1 for"):
-        tf_internals.read_only_graph(graphdef.write(text.parse(source), tf.GraphDef))
+        tf_internals.read_only_graph(graphdef.write(module_text.parse(source), tf.GraphDef))
