@@ -50,15 +50,6 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
             raise ConfigError("every=%r is not accepted, expected a whole number of at least 1" % (every,))
         self._opt, self._every, self._average, self._counts_all = opt, int(every), average, counts_all
 
-    def __getattr__(self, name):
-        if name == "_opt":
-            raise AttributeError(name)
-        return getattr(self._opt, name)
-
-    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Returns the wrapped optimizer's gradients of this step."""
-        return self._opt.compute_gradients(*args, **kwargs)
-
     def apply_gradients(
         self, grads_and_vars: Iterable[tuple[Any, Any]], global_step: Any = None, name: str | None = None
     ) -> tf.Operation:

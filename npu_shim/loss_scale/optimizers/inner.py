@@ -17,6 +17,15 @@ RATE_ATTRIBUTES = ("_lr_t", "_learning_rate_tensor", "_lr", "_learning_rate", "l
 class SlotsOfInner:
     """The part of the tf.train.Optimizer contract that a wrapper delegates to its wrapped optimizer `_opt`."""
 
+    def __getattr__(self, name):
+        if name == "_opt":  # not there yet while a copy or a pickle is being made
+            raise AttributeError(name)
+        return getattr(self._opt, name)
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Returns the wrapped optimizer's gradients."""
+        return self._opt.compute_gradients(*args, **kwargs)
+
     def get_slot(self, var: Any, name: str) -> Any:
         """Returns the wrapped optimizer's slot of that name."""
         return _with_slots(self._opt).get_slot(var, name)

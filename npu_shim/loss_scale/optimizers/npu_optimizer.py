@@ -45,15 +45,6 @@ class NPUOptimizer(SlotsOfInner, tf.train.Optimizer):
             opt = NPUDistributedOptimizer(opt)
         self._opt = NPULossScaleOptimizer(opt, loss_scale_manager, is_distributed) if is_loss_scale else opt
 
-    def __getattr__(self, name):
-        if name == "_opt":
-            raise AttributeError(name)
-        return getattr(self._opt, name)
-
-    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Returns unscaled, averaged gradients, see tf.train.Optimizer."""
-        return self._opt.compute_gradients(*args, **kwargs)
-
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """Returns the op that applies them, see LossScaleOptimizer."""
         return self._opt.apply_gradients(grads_and_vars, global_step, name or self.get_name())

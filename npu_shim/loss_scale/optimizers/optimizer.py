@@ -76,11 +76,6 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         self._on_stuck, self._stuck_after = on_stuck, stuck_after
         stuck.log_cost_of_start(self._loss_scale_manager)
 
-    def __getattr__(self, name):
-        if name == "_opt":  # not there yet while a copy or a pickle is being made
-            raise AttributeError(name)
-        return getattr(self._opt, name)
-
     def compute_gradients(
         self,
         loss: Any,
