@@ -127,7 +127,7 @@ def _selected(scope: Any, node: Node, alive: list[int], inherited: list[Guard]) 
 def _either(scope: Any, node: Node, key: Source, one: Any, other: Any) -> Any:
     """One of two values by a traced predicate; of handles, the one that both are."""
     predicate = scope.predicates[key]
-    if one is other or (isinstance(one, HANDLES) and one == other):
+    if one is other or (isinstance(one, HANDLES) and type(one) is type(other) and one == other):
         return one
     one, other = traced(scope.value(one)), traced(scope.value(other))
     like = joining.joined([[one], [other]])

@@ -47,6 +47,14 @@ def square(value=0.3, size=4):
     return fed(np.linspace(-value, value, size * size).astype(np.float32).reshape(size, size))
 
 
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_a_side_that_assigns_to_the_predicate(use_resource):
+    """Of a reference variable one side gives the memory, and the other one a value."""
+    flag = tf.get_variable("flag", dtype=tf.bool, initializer=True, use_resource=use_resource)
+    given = tf.cond(flag, lambda: tf.assign(flag, False), lambda: True)
+    compared([given], runs=3)
+
+
 def test_what_only_one_side_computes():
     """Forward, gradient through the loss, nested, and a side that hands on what is outside."""
     x, given = square()

@@ -18,6 +18,7 @@ from step_family_cases import FAMILIES  # noqa: E402
 
 from npu_shim.step import interpreter, op_names, unpacking  # noqa: E402
 from npu_shim.step.ops import TABLE  # noqa: E402
+from npu_shim.step.refusals import Unsupported  # noqa: E402
 
 SEEDS = range(40 if os.environ.get("NPU_SHIM_NIGHTLY") else 1)
 ROUGH = {"Digamma": 50, "Lgamma": 50, "Pow": 20, "Prod": 30, "Cumprod": 30, "Erfinv": 50, "Tan": 50, "Sinh": 20,
@@ -178,3 +179,13 @@ def test_ftrl_rounds_where_the_kernel_does():
     _, _, linear = TABLE["ApplyFtrl"].apply({}, *values, half(3.0), half(0), half(0), half(-0.5))
     wanted = before + (grad - (np.sqrt(accum + grad * grad) - np.sqrt(accum)) / half(3.0) * var)
     assert np.mean(np.asarray(linear) != wanted) < 0.15  # 0.08; of the other order 0.35
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("1233", "4321"), ("1234", "3321"), ("1234", "5321"), ("123456", "654321")]
+)
+@pytest.mark.parametrize("op", ["DataFormatDimMap", "DataFormatVecPermute"])
+def test_formats_that_are_no_permutation_are_refused(op, source, target):
+    """TensorFlow's kernels stop at them, and so does the session, which runs the step."""
+    with pytest.raises(Unsupported, match="is no permutation"):
+        TABLE[op].apply({"src_format": source, "dst_format": target}, np.arange(4, dtype=np.int32))

@@ -261,15 +261,23 @@ def reverse_by_mask(attrs: Attrs, x: Any, mask: Any) -> Any:
 
 def dims_of_format(attrs: Attrs, x: Any) -> Any:
     """DataFormatDimMap: numbers of dimensions, of which negative ones count from the end."""
-    source, target = attrs["src_format"], attrs["dst_format"]
+    source, target = _formats(attrs)
     places = np.array([target.index(axis) for axis in source], x.dtype)
     size = np.array(len(places), x.dtype)
     return xp(x).take(places, xp(x).where(x < 0, x + size, x)) if is_known(x) else jnp.asarray(places)[x]
 
 
+def _formats(attrs: Attrs) -> tuple[str, str]:
+    """Source and target, each a permutation of the other one; TensorFlow's kernels stop at others."""
+    source, target = attrs["src_format"], attrs["dst_format"]
+    if len(source) not in (4, 5) or len(set(source)) < len(source) or sorted(source) != sorted(target):
+        raise Unsupported("'%s' is no permutation of a format '%s' of 4 or 5 dimensions" % (target, source))
+    return source, target
+
+
 def permuted_to_format(attrs: Attrs, x: Any) -> Any:
     """DataFormatVecPermute: of sizes, or pairs of sizes, of all dimensions, or of those of height and width."""
-    source, target = attrs["src_format"], attrs["dst_format"]
+    source, target = _formats(attrs)
     if x.shape[0] != len(source):
         source, target = ("".join(axis for axis in name if axis not in "NC") for name in (source, target))
     return x[np.array([source.index(axis) for axis in target])]
