@@ -2,12 +2,16 @@
 """CPU seconds that XLA takes for the programs of two checkouts, by turns.
 
     scripts/bench_compilation.py export OUT --checkout DIR --graphs FOLDER [--jax PYTHON]
+    scripts/bench_compilation.py record OUT NETWORK... --checkout DIR --zoo DIR --jax PYTHON
+    scripts/bench_compilation.py record OUT NETWORK... --checkout DIR --repositories DIR --jax PYTHON
     scripts/bench_compilation.py compile OUT OTHER --repeats 3 [--write FILE]
 
 `export` writes OUT/NAME for each model of the benchmark (small, in three precisions) and each graph of FOLDER (it has
-graphs.json and NAME.pb.gz), as the project in DIR makes them; needs TensorFlow. `compile` compiles for a CPU what both
-folders have, and gives the ratio of OTHER's seconds; needs JAX and TensorFlow in one Python. A graph that a checkout
-does not export is told, and left out.
+graphs.json and NAME.pb.gz), as the project in DIR makes them; needs TensorFlow. A graph that a checkout does not export
+is told, and left out. `record` runs networks of the checkout's suites (`scripts/model_zoo --list` has their names) with
+the engine, and writes to OUT/NETWORK what its workers gave to XLA for steps; it runs in the Python of the suite.
+`compile` compiles for a CPU what both folders have, and gives the ratio of OTHER's seconds; of a network with several
+programs it sums them up; needs JAX.
 """
 
 import argparse
@@ -15,7 +19,9 @@ import gzip
 import json
 import os
 import pathlib
+import shlex
 import statistics
+import subprocess
 import sys
 import time
 
@@ -32,6 +38,7 @@ KNOWN = {  # values that XLA must know
     "labels/shape:0": [8, 3],
     "labels/indices:0": [[row, column] for row in range(8) for column in range(3)],
 }
+RECORDED = ("*/*_jit_step_compile.mlir", "*/*_jit_loop_compile.mlir")  # a worker compiles small ones besides
 LARGE = {"bert_large_train", "resnet50_ref_train"}  # minutes each
 
 
@@ -81,8 +88,42 @@ def export(given):
             print("%s: %s" % (name, str(reason).partition("\n")[0]), flush=True)
 
 
+def record(given):
+    """Runs networks of a checkout's suites, and keeps what JAX dumps of their steps."""
+    suite = [sys.executable, str(given.checkout.resolve() / "tests" / "model_zoo" / "suite.py")]
+    where = ["--zoo", given.zoo] if given.zoo else ["--repositories", given.repositories, "--ways", "engine"]
+    for name in given.networks:
+        folder = (given.out / name.replace("/", " ")).resolve()
+        folder.mkdir(parents=True)
+        worker = folder / "python"  # each worker has a folder of its own: the files of all have the same names
+        worker.write_text('#!/bin/sh\nJAX_DUMP_IR_TO=%s/$$ exec %s "$@"\n' % (shlex.quote(str(folder)), given.jax))
+        worker.chmod(0o755)
+        own = {**os.environ, "NPU_SHIM_ENGINE": "pjrt", "NPU_SHIM_JAX": str(worker)}
+        subprocess.run([*suite, name, *where], env=own, check=False)  # what was compiled is of use where it failed
+
+
 def turn(jax, folder):
-    """CPU seconds of all threads for one compilation by XLA."""
+    """CPU seconds of all threads for one compilation by XLA of all programs in a folder."""
+    recorded = sorted(path for names in RECORDED for path in pathlib.Path(folder).glob(names))
+    return sum(_of_text(jax, path.read_text()) for path in recorded) if recorded else _of_exported(jax, folder)
+
+
+def _of_text(jax, text):
+    """CPU seconds for a program that `record` has written."""
+    from jax.extend import backend
+
+    from npu_shim.pjrt import jax_compat
+
+    device = jax.devices("cpu")[0]
+    own = jax_compat.compiler_options("cpu")
+    options = backend.get_compile_options(1, 1, device_assignment=[[device.id]], env_options_overrides=own)
+    start = time.process_time()
+    device.client.compile_and_load(text, [device], options)
+    return time.process_time() - start
+
+
+def _of_exported(jax, folder):
+    """CPU seconds for a program that `export` has written."""
     from npu_shim.pjrt import manifest
     from npu_shim.pjrt.placement import Placement
     from npu_shim.pjrt.program import Program
@@ -95,10 +136,8 @@ def turn(jax, folder):
     return time.process_time() - start
 
 
-def rows(one, other, repeats):
+def rows(jax, one, other, repeats):
     """Yields the lines of the table, and last the median of the ratios."""
-    import jax
-
     ratios = []
     names = sorted({path.name for path in one.iterdir()} & {path.name for path in other.iterdir()})
     turn(jax, str(one / names[0]))  # the first one starts XLA
@@ -114,9 +153,10 @@ def compile_all(given):
     """Compiles, prints and writes."""
     use(HERE.parent)
     import bench_tables
+    import jax
 
     columns = ["step", "%s, s" % given.out.name, "%s, s" % given.other.name, "ratio"]
-    bench_tables.table(columns, rows(given.out, given.other, given.repeats), given.write)
+    bench_tables.table(columns, rows(jax, given.out, given.other, given.repeats), given.write)
 
 
 def main():
@@ -129,6 +169,15 @@ def main():
     command.add_argument("--graphs", type=pathlib.Path, required=True)
     command.add_argument("--jax")
     command.set_defaults(run=export)
+    command = commands.add_parser("record")
+    command.add_argument("out", type=pathlib.Path)
+    command.add_argument("networks", metavar="NETWORK", nargs="+")
+    command.add_argument("--checkout", type=pathlib.Path, default=HERE.parent)
+    command.add_argument("--jax", required=True, help="an interpreter with JAX, for the engine's workers")
+    source = command.add_mutually_exclusive_group(required=True)
+    source.add_argument("--zoo", metavar="DIR")
+    source.add_argument("--repositories", metavar="DIR")
+    command.set_defaults(run=record)
     command = commands.add_parser("compile")
     command.add_argument("out", type=pathlib.Path)
     command.add_argument("other", type=pathlib.Path)

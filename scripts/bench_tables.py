@@ -5,19 +5,25 @@ import os
 import platform
 import sys
 
-import tensorflow.compat.v1 as tf
-
 from npu_shim.pjrt import atomic_write
 
 
 def where():
     """The lines that say when, on what and by which command a measurement was made."""
     return [
-        "date %s, %s, %d cores, Python %s, TensorFlow %s"
-        % (datetime.date.today(), platform.machine(), os.cpu_count(), platform.python_version(), tf.__version__),
+        "date %s, %s, %d cores, %s"
+        % (datetime.date.today(), platform.machine(), os.cpu_count(), ", ".join(_releases())),
         "",
         "command: python %s" % " ".join(sys.argv),
     ]
+
+
+def _releases():
+    """Of Python, and of what a script has imported."""
+    yield "Python %s" % platform.python_version()
+    for name, title in (("tensorflow", "TensorFlow"), ("jax", "JAX")):
+        if name in sys.modules:
+            yield "%s %s" % (title, sys.modules[name].__version__)
 
 
 def table(columns, rows, write=None, title=()):

@@ -27,6 +27,11 @@ def traced_for(platform: str) -> Iterator[None]:
         _platform.reset(token)
 
 
+def is_cpu() -> bool:
+    """Whether the trace is of a program for CPUs."""
+    return bool((_platform.get() or jax.default_backend()) == "cpu")
+
+
 def has_own_memory(platform: str) -> bool:
     """Whether what is fed crosses a bus to a device's own memory."""
     return platform != "cpu"
@@ -57,4 +62,4 @@ def summed_widely(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 def product_of(dtype: Any) -> Any:
     """The dtype that a product of values of a dtype must give, for sums in `summed_in`, before it is rounded."""
-    return summed_in(dtype) if (_platform.get() or jax.default_backend()) == "cpu" else dtype
+    return summed_in(dtype) if is_cpu() else dtype
