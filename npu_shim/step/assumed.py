@@ -4,19 +4,26 @@
     tf.pad(rows, [[0, max(8 - count, 0)]])    8 rows: there are not more
     tf.concat([the boxes of level 2, those of level 3, those of level 4], 0)    as many as there are boxes
 
-Each of these is noted as `checks` are. Where no session stands behind a step, nothing is taken for granted.
+Each of these is noted as `checks` are. Where no session stands behind a step, nothing of it is taken for granted.
+
+    the largest of equal shapes, one of each iteration of a loop: the loop runs at all
+
+is noted as `rooms` are where no session stands behind the step.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
+import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import checks
 from npu_shim.step.containers import rooms
+from npu_shim.step.control_flow import counted, trips
 from npu_shim.step.graph import Node
+from npu_shim.step.schedule import Loop
 from npu_shim.step.values import Dims, Pairs, Rows, Size, is_known, is_tensor, whole
 
 
@@ -68,6 +75,36 @@ def _parted(scope: Any, parts: Sequence[Any]) -> int | None:
     value = scope.value(scope.raw(sources.pop()))
     differ = len({number.item() for number in numbers}) == len(numbers)
     return math.prod(value.shape) if differ and is_tensor(value) else None
+
+
+def maxima(scope: Any, loop: Loop, start: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge of a variable -> the known value that it has after each iteration, where a loop may not run at all.
+
+    It is the largest so far of what is the same in each iteration, as the shape of a sparse gradient is.
+
+    Args:
+        scope: the scope in which the loop is run.
+        loop: a loop.
+        start: Merge of a variable -> its first value.
+        last: the same, its last value.
+    """
+    parts = {variable.merge: counted.behind(loop, variable.following)[0] for variable in loop.variables}
+    if not any(_is_maximum(loop, name, merge) for merge, name in parts.items()):
+        return {}
+    settled = trips.settled(loop, scope, start, scope.table)
+    values = {merge: value for merge, value in settled.items() if _is_maximum(loop, parts[merge], merge)}
+    key = rooms.KEY if scope.run.told is None else checks.KEY
+    for merge, value in values.items():
+        rooms.require(scope.run, jnp.all(last[merge] == value), key)
+    return values
+
+
+def _is_maximum(loop: Loop, name: str, merge: str) -> bool:
+    """Whether a node of a loop gives the larger one of a loop variable and something else."""
+    node = loop.nodes.get(name)
+    if node is None or node.op != "Maximum":
+        return False
+    return (merge, 0) in [counted.behind(loop, source) for source in node.inputs]
 
 
 def _same(scope: Any, node: Node, one: Size, other: Size) -> Size:

@@ -171,6 +171,7 @@ class Scope:
         most: how often the loop around it runs at most, None outside of loops or where that is not known.
         bounding: the feeds that say how often the loops around it run, where that is not known.
         is_unrolled: whether the innermost loop around it is unrolled.
+        may_unroll: whether that will be unrolled where it refuses.
         serial: number of the iteration, over all traced loops around it (int32), None outside of them.
         total: how many iterations all loops around it have at most, None if that is not known.
         finals: Merge of a counter of the loop around it -> its `counted.Range`; empty on a side of a conditional.
@@ -193,7 +194,7 @@ class Scope:
         self.settles = order.has_branches
         self.most: int | None = None
         self.bounding: tuple[str, ...] = ()
-        self.is_unrolled = False
+        self.is_unrolled = self.may_unroll = False
         self.serial: Any = None
         self.total: int | None = 1
         self.finals: Mapping[str, Range] = {}
@@ -212,7 +213,7 @@ class Scope:
         scope.decided, scope.bounds = dict(self.decided), dict(self.bounds)
         scope.most, scope.is_unrolled, scope.settles = self.most, self.is_unrolled, self.settles
         scope.serial, scope.total, scope.bounding = self.serial, self.total, self.bounding
-        scope.is_certain, scope.caller = self.is_certain, self.caller
+        scope.is_certain, scope.caller, scope.may_unroll = self.is_certain, self.caller, self.may_unroll
         return scope
 
     def guard(self, name: str) -> guards.Guard:

@@ -42,11 +42,11 @@ TEXT = """
     OptionalFromValue OptionalGetValue OptionalHasValue OptionalNone Pack Pad PadV2 ParallelConcat
     ParallelDynamicStitch PartitionedCall Placeholder PlaceholderV2 PlaceholderWithDefault Polygamma
     PopulationCount Pow PreventGradient Print PrintV2 Prod Qr QuantizeAndDequantizeV2 QuantizeAndDequantizeV3
-    QuantizeAndDequantizeV4 QuantizeAndDequantizeV4Grad RFFT RFFT2D RFFT3D RGBToHSV RandomGammaGrad
-    RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt Range Rank ReadVariableOp Real RealDiv
-    Reciprocal ReciprocalGrad RefEnter RefExit RefIdentity RefMerge RefNextIteration RefSwitch Relu Relu6
-    Relu6Grad ReluGrad Reshape ResizeBicubic ResizeBicubicGrad ResizeBilinear ResizeBilinearGrad
-    ResizeNearestNeighbor ResizeNearestNeighborGrad ResourceApplyAdaMax ResourceApplyAdadelta
+    QuantizeAndDequantizeV4 QuantizeAndDequantizeV4Grad RFFT RFFT2D RFFT3D RGBToHSV RandomGamma RandomGammaGrad
+    RandomPoisson RandomPoissonV2 RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt Range Rank
+    ReadVariableOp Real RealDiv Reciprocal ReciprocalGrad RefEnter RefExit RefIdentity RefMerge RefNextIteration
+    RefSwitch Relu Relu6 Relu6Grad ReluGrad Reshape ResizeBicubic ResizeBicubicGrad ResizeBilinear
+    ResizeBilinearGrad ResizeNearestNeighbor ResizeNearestNeighborGrad ResourceApplyAdaMax ResourceApplyAdadelta
     ResourceApplyAdagrad ResourceApplyAdagradDA ResourceApplyAdagradV2 ResourceApplyAdam
     ResourceApplyAdamWithAmsgrad ResourceApplyAddSign ResourceApplyCenteredRMSProp ResourceApplyFtrl
     ResourceApplyFtrlV2 ResourceApplyGradientDescent ResourceApplyKerasMomentum ResourceApplyMomentum
@@ -75,15 +75,16 @@ TEXT = """
     SparseSliceGrad SparseSoftmax SparseSoftmaxCrossEntropyWithLogits SparseSplit SparseTensorDenseAdd
     SparseTensorDenseMatMul SparseToDense Split SplitV Sqrt SqrtGrad Square SquaredDifference Squeeze
     StackCloseV2 StackPopV2 StackPushV2 StackV2 StatefulPartitionedCall StatelessCase StatelessIf
-    StatelessMultinomial StatelessRandomGetAlg StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg
-    StatelessRandomNormal StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomUniformFullInt
-    StatelessRandomUniformFullIntV2 StatelessRandomUniformInt StatelessRandomUniformIntV2
-    StatelessRandomUniformV2 StatelessTruncatedNormal StatelessTruncatedNormalV2 StatelessWhile StopGradient
-    StridedSlice StridedSliceAssign StridedSliceGrad Sub Sum Svd Switch Tan Tanh TanhGrad TensorArrayCloseV3
-    TensorArrayConcatV3 TensorArrayGatherV3 TensorArrayGradV3 TensorArrayGradWithShape TensorArrayReadV3
-    TensorArrayScatterV3 TensorArraySizeV3 TensorArraySplitV3 TensorArrayV3 TensorArrayWriteV3 TensorListConcat
-    TensorListConcatV2 TensorListElementShape TensorListFromTensor TensorListGather TensorListGetItem
-    TensorListLength TensorListPopBack TensorListPushBack TensorListReserve TensorListResize TensorListScatter
+    StatelessMultinomial StatelessRandomGammaV2 StatelessRandomGammaV3 StatelessRandomGetAlg
+    StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg StatelessRandomNormal StatelessRandomNormalV2
+    StatelessRandomPoisson StatelessRandomUniform StatelessRandomUniformFullInt StatelessRandomUniformFullIntV2
+    StatelessRandomUniformInt StatelessRandomUniformIntV2 StatelessRandomUniformV2 StatelessTruncatedNormal
+    StatelessTruncatedNormalV2 StatelessWhile StopGradient StridedSlice StridedSliceAssign StridedSliceGrad Sub
+    Sum Svd Switch Tan Tanh TanhGrad TensorArrayCloseV3 TensorArrayConcatV3 TensorArrayGatherV3
+    TensorArrayGradV3 TensorArrayGradWithShape TensorArrayReadV3 TensorArrayScatterV3 TensorArraySizeV3
+    TensorArraySplitV3 TensorArrayV3 TensorArrayWriteV3 TensorListConcat TensorListConcatV2
+    TensorListElementShape TensorListFromTensor TensorListGather TensorListGetItem TensorListLength
+    TensorListPopBack TensorListPushBack TensorListReserve TensorListResize TensorListScatter
     TensorListScatterIntoExistingList TensorListScatterV2 TensorListSetItem TensorListSplit TensorListStack
     TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub TensorScatterUpdate
     TensorStridedSliceUpdate Tile TopK TopKV2 Transpose TridiagonalMatMul TridiagonalSolve TruncateDiv

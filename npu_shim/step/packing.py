@@ -25,7 +25,7 @@ LENGTH = struct.Struct("<q")
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 DRAWING = frozenset([  # draw from a counter of their own
     "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "Multinomial", "RandomShuffle",
-    specs.SEED,
+    "RandomGamma", "RandomPoisson", "RandomPoissonV2", specs.SEED,
 ])  # fmt: skip
 OWN = frozenset(["_Arg", specs.CALL, specs.SEED, "XlaOptimizationBarrier"])  # no TensorFlow need know them
 COMPLEX = {  # dtype -> (field of a TensorProto with two entries an element, format of an entry)

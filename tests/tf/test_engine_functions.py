@@ -109,7 +109,12 @@ def test_each_call_of_a_function_draws_on_its_own():
     ("inside", "reason"),
     [
         (lambda value: tf.py_function(lambda v: v, [value], tf.float32), "EagerPyFunc"),
-        (lambda value: tf.random.gamma([], value * value + 1), "RandomGamma"),
+        (
+            lambda value: tf.raw_ops.ParameterizedTruncatedNormal(
+                shape=[1], means=value, stdevs=1.0, minvals=-9.0, maxvals=9.0, seed=1, seed2=2
+            ),
+            "ParameterizedTruncatedNormal",
+        ),
     ],
 )
 def test_what_must_run_in_the_session_in_a_function_leaves_the_step_to_it(inside, reason):

@@ -58,6 +58,7 @@ def drawing_network():
     hidden = tf.layers.dense(x, 8, tf.tanh, kernel_initializer=tf.constant_initializer(0.1))
     hidden = tf.nn.dropout(hidden, rate=0.3)
     noise = tf.random_normal([4, 8], seed=2)
+    noise += tf.random_gamma([4], tf.fill([8], 0.7), seed=3) + tf.random_poisson([1.5] * 8, [4], seed=6)
     picked = tf.random.categorical(tf.zeros([3, 8]), 2, seed=4)
     rows = tf.gather(tf.random_shuffle(tf.reshape(tf.range(5.0), [5, 1]), seed=9), picked[:, 0] % 5)
     first = tf.reduce_mean(tf.square(hidden - tf.reduce_mean(noise, 0))) + 0.01 * tf.reduce_sum(rows)

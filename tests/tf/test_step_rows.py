@@ -8,6 +8,7 @@ jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 from step_runs import Step, compared, fed, program_of  # noqa: E402
 
 from npu_shim.step import interpreter, refusals  # noqa: E402
+from npu_shim.step.control_flow import loops  # noqa: E402
 from npu_shim.step.refusals import Refusal  # noqa: E402
 
 MASKS = [[1, 0, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 1, 0]]
@@ -127,6 +128,23 @@ def test_gradients_of_slices_of_counted_rows_in_a_loop(version, request):
         body = lambda i, h: (i + 1, h + tf.tanh(tf.matmul(x[i : i + 1], w)) * h[:1])  # noqa: E731
         h = tf.while_loop(lambda i, h: i < 4, body, [0, tf.ones([2, 3])])[1]
         compared([h, *tf.gradients(tf.reduce_sum(tf.square(h)), [w, x])], {x: given}, tolerance=1e-5)
+
+
+def test_rows_of_a_table_that_data_choose_in_each_of_many_iterations(request):
+    """More iterations than are unrolled, whose gradient gathers as many rows as data say."""
+    request.getfixturevalue("control_flow_of_version_1")
+    with tf.Graph().as_default():
+        x, given = fed(np.float32([0.4, 1.4, -1]))
+        table = tf.get_variable("t", initializer=np.linspace(-1, 1, 8, dtype=np.float32).reshape(4, 2))
+
+        def body(i, h):
+            ids = tf.boolean_mask([2, 0, 1], x > tf.cast(i % 3, tf.float32))
+            return i + 1, h + tf.reduce_sum(tf.square(tf.nn.embedding_lookup(table, ids)))
+
+        h = tf.while_loop(lambda i, h: i < loops.UNROLLED + 4, body, [0, 0.0])[1]
+        gradient = tf.gradients(h, table)[0]
+        assert isinstance(gradient, tf.IndexedSlices)
+        compared([h, tf.convert_to_tensor(gradient)], {x: given}, tolerance=1e-4)
 
 
 def test_what_a_rule_stumbles_over_is_said_in_words_of_the_step():

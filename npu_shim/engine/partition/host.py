@@ -5,7 +5,7 @@ LOOKS_UP = "it looks up a table on the host"
 BRINGS_DATA = "it loads data on the host"
 HAS_STRINGS = "it works on strings"
 DRAWS = "it draws until enough numbers differ, from a generator of its own"
-REJECTS = "it draws and rejects, from a generator of its own"
+BY_THREADS = "what it draws depends on how many threads there are"
 RUNS_PYTHON = "it runs Python"
 MEETS = "the workers meet in it"
 
@@ -14,7 +14,7 @@ HOST = {
         ["AllCandidateSampler", "FixedUnigramCandidateSampler", "LearnedUnigramCandidateSampler",
          "LogUniformCandidateSampler", "ThreadUnsafeUnigramCandidateSampler", "UniformCandidateSampler"], DRAWS,
     ),
-    **dict.fromkeys(["RandomGamma", "RandomPoisson", "RandomPoissonV2"], REJECTS),
+    **dict.fromkeys(["ParameterizedTruncatedNormal", "StatelessParameterizedTruncatedNormal"], BY_THREADS),
     **dict.fromkeys(["PyFunc", "PyFuncStateless", "EagerPyFunc"], RUNS_PYTHON),
     **dict.fromkeys(["CollectiveAllToAllV2", "CollectiveGather", "CollectiveReduce"], MEETS),
     **dict.fromkeys(

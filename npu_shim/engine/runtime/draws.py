@@ -30,6 +30,7 @@ Key = Tuple[str, str]  # (place of a call or "", node), as in `packing.draws`
 AT_ONCE = 1 << 24  # numbers that an op draws in one of its own runs
 MOST = 1 << 28  # numbers that it draws so in all; more take seconds
 MOST_RUNS = 4096  # runs of its own
+OF_PARAMETERS = ("RandomGamma", "RandomPoisson", "RandomPoissonV2")
 OF_SHAPE = ("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal")
 
 
@@ -53,7 +54,7 @@ class Drawn(NamedTuple):
     def asked(self) -> Any:
         """The tensor that says how many blocks a run uses."""
         operation = self.operation
-        return operation.outputs[0] if operation.type == "Multinomial" else operation.inputs[0]
+        return operation.outputs[0] if operation.type in ("Multinomial", *OF_PARAMETERS) else operation.inputs[0]
 
     def used(self, value: Any) -> int:
         """The blocks of a run in which `asked` had this value."""
@@ -229,13 +230,18 @@ def _has_seed(operation: Any) -> bool:
     return bool(operation.get_attr("seed") or operation.get_attr("seed2"))
 
 
+def _least(shape: Any) -> list[int]:
+    """A shape in which each size that is not known is one."""
+    return [] if shape.rank is None else [1 if size is None else size for size in shape.as_list()]
+
+
 def _alone(operation: Any, blocks: int) -> tuple[dict[Any, Any], int]:
     """(What an op is fed so that it uses as many of these blocks as one run of it can, how many these are).
 
     What is fed has the shape that the graph says.
     """
     first, *others = operation.inputs
-    sizes = [] if first.shape.rank is None else [1 if size is None else size for size in first.shape.as_list()]
+    sizes = _least(first.shape)
     numbers = min(blocks // counters.BLOCKS, AT_ONCE)
     fed: dict[Any, Any] = {}
     shape: Sequence[int]
@@ -247,6 +253,12 @@ def _alone(operation: Any, blocks: int) -> tuple[dict[Any, Any], int]:
         rows, _ = sizes = sizes or [1, 1]
         samples = max(4, numbers // (2 * rows) // 4 * 4)
         fed, shape = {first: np.zeros(sizes, first.dtype.as_numpy_dtype), others[0]: samples}, (rows, samples)
+    elif operation.type in OF_PARAMETERS:
+        (parameters,) = others
+        given = np.ones(_least(parameters.shape), parameters.dtype.as_numpy_dtype)
+        count = (sizes or [1])[0]
+        shape = [max(1, numbers // max(given.size, 1)), *[1] * (count - 1)] if count else []
+        fed, shape = {first: shape, parameters: given}, [*shape, *given.shape]
     else:
         count = (sizes or [1])[0]
         shape = [numbers, *[1] * (count - 1)] if count else []

@@ -21,7 +21,7 @@ from npu_shim.step.graph import Node
 from npu_shim.step.refusals import UNBOUNDED, Unbounded, Unsupported
 from npu_shim.step.rules.table import Effect
 from npu_shim.step.schedule import HANDS_ON
-from npu_shim.step.values import Handle, is_known, traced
+from npu_shim.step.values import Dims, Handle, Size, is_known, traced
 
 KIND = "stack"
 
@@ -73,13 +73,25 @@ def push(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
 
 
 def _as_number(scope: Any, handle: Handle, value: Any) -> Any:
-    """What a Stack keeps of a handle: which instance it is."""
-    if not isinstance(value, Handle):
+    """What a Stack keeps of a handle: which instance it is; of a shape, the sizes that data decide."""
+    if isinstance(value, Dims):
+        if scope.may_unroll:  # in iterations of their own more is known of shapes, as of a row at a counter
+            raise Unsupported("it keeps a shape of which data decide")
+        like: Any
+        like, numbers = _sizes_of(value)
+    elif isinstance(value, Handle):
+        like, numbers = value._replace(instance=None), jnp.int32(0) if value.instance is None else value.instance
+    else:
         return value
-    held = scope.run.facts.setdefault((handle.key, "holds"), value._replace(instance=None))
-    if held != value._replace(instance=None):
-        raise Unsupported("it keeps handles that unrolled iterations have made")
-    return jnp.int32(0) if value.instance is None else value.instance
+    if scope.run.facts.setdefault((handle.key, "holds"), like) != like:
+        raise Unsupported("it keeps handles that unrolled iterations have made, or several kinds of shapes")
+    return numbers
+
+
+def _sizes_of(value: Dims) -> tuple[Dims, tuple[Any, ...]]:
+    """(A shape without the numbers that data decide, these numbers)."""
+    sizes = [part._replace(count=None, rest=None) if isinstance(part, Size) else part for part in value.sizes]
+    return value._replace(sizes=tuple(sizes)), tuple(part.count for part in value.sizes if isinstance(part, Size))
 
 
 def _put(scope: Any, guard: guards.Guard, handle: Handle, value: Any) -> None:
@@ -189,6 +201,10 @@ def _popped(cell: Any, instance: Any) -> tuple[Any, Any]:
 
 def _restored(scope: Any, handle: Handle, value: Any) -> Any:
     held = scope.run.facts.get((handle.key, "holds"))
+    if isinstance(held, Dims):
+        counts = iter(value)
+        sizes = (part._replace(count=next(counts)) if isinstance(part, Size) else part for part in held.sizes)
+        return held._replace(sizes=tuple(sizes))
     return value if held is None else held._replace(instance=None if _is_alone(scope, held) else value)
 
 

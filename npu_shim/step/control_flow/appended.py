@@ -88,6 +88,11 @@ def fitted(scope: Any, loop: Loop, most: int | None) -> Callable[[Any, Any], Any
     return with_room
 
 
-def closed(held: List, is_exact: bool) -> Any:
+def are_all(scope: Any, name: str) -> bool:
+    """Whether an iteration appends as many rows as there is room for."""
+    return not isinstance(scope.value(scope.raw(scope.nodes[name].inputs[1])), Rows)
+
+
+def closed(held: List, is_full: bool) -> Any:
     """A variable's last value."""
-    return held.buffer if is_exact else Rows(held.buffer, held.length)
+    return held.buffer if is_full else Rows(held.buffer, held.length)

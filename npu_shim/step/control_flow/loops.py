@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step import guards
+from npu_shim.step import assumed, guards
 from npu_shim.step.control_flow import ahead, appended, counted, traced_loops, trips
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import Refusal, Unsupported
@@ -42,7 +42,10 @@ def run(scope: Any, loop: Loop) -> None:
     if count.most is None:
         count = counted.downwards(scope, loop)
     known = {} if guard else _known_last(scope, loop, start, count)
-    _leave(scope, loop, {**_looped(scope, loop, start, count, guard), **known}, guard)
+    last = _looped(scope, loop, start, count, guard)
+    if count.most and not count.is_exact and not guard:
+        known.update(assumed.maxima(scope, loop, start, last))
+    _leave(scope, loop, {**last, **known}, guard)
 
 
 def _known_last(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips) -> dict[str, Any]:
@@ -81,12 +84,16 @@ def _looped(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
     try:
         return _traced(scope, loop, start, count, guard)
     except (Refusal, Unsupported) as reason:
-        if most is None or most > UNROLLED:
+        if most is None or not _may_unroll(count, guard):
             if isinstance(reason, Refusal):
                 raise
             raise scope.refusal(loop.condition, "loop '%s': %s" % (loop.frame, reason)) from reason
         scope.run.cells, scope.run.facts = cells, facts
         return _unrolled(scope, loop, start, most)
+
+
+def _may_unroll(count: trips.Trips, guard: guards.Guard) -> bool:
+    return count.most is not None and count.is_exact and not guard and count.most <= UNROLLED
 
 
 def _iteration(scope: Any, loop: Loop, values: dict[str, Any], guard: guards.Guard) -> Any:
@@ -105,7 +112,7 @@ def _pass(scope: Any, loop: Loop, taken: Any, items: Any) -> None:
 
 def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, guard: guards.Guard) -> Any:
     values = {merge: scope.value(raw) for merge, raw in start.items()}
-    growing = appended.variables(loop, scope, values)
+    growing, filled = appended.variables(loop, scope, values), dict[str, bool]()
     values.update((merge, appended.opened(values[merge])) for merge in growing)
     for merge, value in values.items():
         if isinstance(value, HANDLES):
@@ -123,11 +130,13 @@ def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
         inner = _iteration(scope, loop, carried, guard)
         inner.counts(number, count.most)
         inner.is_certain = inner.is_certain and count.is_exact
+        inner.may_unroll = _may_unroll(count, guard)
         inner.finals = {} if guard else finals
         if count.most is None:
             inner.bounding = (*inner.bounding, *scope.integers_behind(loop.condition.name))
         appended.leave_out(inner, growing.values())
         _pass(inner, loop, TAKEN, loop.items)
+        filled.update((merge, appended.are_all(inner, name)) for merge, name in growing.items())
         return {
             variable.merge: appended.with_rows(inner, carried[variable.merge], growing[variable.merge])
             if variable.merge in growing else inner.carried(variable.following)
@@ -138,7 +147,7 @@ def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
     fitted = appended.fitted(scope, loop, count.most) if growing else None
     values = ahead.tied(scope, loop.nodes, values)
     last = traced_loops.while_loop(scope.run, values, condition, body, known, fitted)
-    return {**last, **{merge: appended.closed(last[merge], known.is_exact) for merge in growing}}
+    return {**last, **{merge: appended.closed(last[merge], known.is_exact and filled[merge]) for merge in growing}}
 
 
 def _unrolled(scope: Any, loop: Loop, start: dict[str, Any], count: int) -> Any:

@@ -101,7 +101,7 @@ class Partial:
             value = self(node.inputs[0])
             return (value, value) if node.op in SWITCHES else value
         if node.op in MERGES:
-            return UNKNOWN
+            return (self._merged(node), UNKNOWN)
         values = [self(source) for source in node.inputs]
         if node.op in OF_SHAPES and values[0] is UNKNOWN:
             values = [self._shaped(node.inputs[0])]
@@ -116,6 +116,15 @@ class Partial:
             return row.apply(node.attrs, *values)
         except Exception:  # a rule that is not for these values says so in its own place
             return UNKNOWN
+
+    def _merged(self, node: Node) -> Any:
+        """What a Merge gives whose inputs are known whole numbers, and equal: a shape on both sides of a predicate."""
+        first, *others = node.inputs
+        value = self(first)
+        if value is UNKNOWN or value.dtype.kind not in "biu":
+            return UNKNOWN
+        is_one = all(other is not UNKNOWN and np.array_equal(value, other) for other in map(self, others))
+        return value if is_one else UNKNOWN
 
     def _shaped(self, source: Source) -> Any:
         """Zeros of the shape of a traced array; UNKNOWN for anything else."""

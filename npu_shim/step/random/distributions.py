@@ -42,7 +42,7 @@ def _per_block(dtype: Any) -> int:
     return 2 if dtype.itemsize == 8 else 4
 
 
-def _unit(drawn: Any, dtype: Any) -> Any:
+def unit(drawn: Any, dtype: Any) -> Any:
     """[0, 1) of uint32 numbers [..., 4], as the mantissas of numbers in [1, 2): [..., 4 or 2]."""
     if dtype == np.float64:
         wide = drawn.astype(np.uint64)
@@ -63,7 +63,7 @@ def _filled(generator: Generator, shape: Sequence[int], dtype: Any, make: Callab
 
 def uniform(generator: Generator, shape: Sequence[int], dtype: Any) -> Any:
     """Floats in [0, 1)."""
-    return _filled(generator, shape, dtype, _unit)
+    return _filled(generator, shape, dtype, unit)
 
 
 def uniform_int(generator: Generator, shape: Sequence[int], low: Any, high: Any) -> Any:
@@ -76,20 +76,20 @@ def uniform_int(generator: Generator, shape: Sequence[int], low: Any, high: Any)
     return (start + within).astype(dtype).reshape(shape)
 
 
-def _normal(drawn: Any, dtype: Any) -> Any:
+def box_muller(drawn: Any, dtype: Any) -> Any:
     """Box-Muller: two numbers of two uniform ones, sine first."""
     inner = dtype if dtype == np.float64 else np.dtype(np.float32)
-    unit = _unit(drawn, inner)
+    numbers = unit(drawn, inner)
     rounded = lambda function, x: function(x.astype(np.float64)).astype(inner)  # noqa: E731  as libm's, not XLA's own
-    size = jnp.sqrt(np.array(-2, inner) * rounded(jnp.log, jnp.maximum(unit[..., 0::2], np.array(SMALLEST, inner))))
-    angle = rounded(lambda x: np.float64(2 * math.pi) * x, unit[..., 1::2])
+    size = jnp.sqrt(np.array(-2, inner) * rounded(jnp.log, jnp.maximum(numbers[..., 0::2], np.array(SMALLEST, inner))))
+    angle = rounded(lambda x: np.float64(2 * math.pi) * x, numbers[..., 1::2])
     both = jnp.stack([rounded(jnp.sin, angle) * size, rounded(jnp.cos, angle) * size], -1)
     return both.reshape((*both.shape[:-2], -1)).astype(dtype)
 
 
 def normal(generator: Generator, shape: Sequence[int], dtype: Any) -> Any:
     """Standard normal numbers."""
-    return _filled(generator, shape, dtype, _normal)
+    return _filled(generator, shape, dtype, box_muller)
 
 
 def truncated_normal(generator: Generator, shape: Sequence[int], dtype: Any) -> Any:
@@ -99,7 +99,7 @@ def truncated_normal(generator: Generator, shape: Sequence[int], dtype: Any) -> 
     first = jnp.arange(groups, dtype=np.uint64) * np.uint64(BLOCKS * group // 4)
     numbers = first[:, None] + np.arange(TRIED[group], dtype=np.uint64)
     inner = dtype if dtype == np.float64 else np.dtype(np.float32)
-    tried = _normal(blocks(generator, numbers), inner).reshape(groups, -1)
+    tried = box_muller(blocks(generator, numbers), inner).reshape(groups, -1)
     accepted = jnp.abs(tried) < np.array(CUTOFF, inner)
     order = jnp.argsort(jnp.logical_not(accepted), axis=1, stable=True)[:, :group]
     return jnp.take_along_axis(tried, order, 1).reshape(-1)[:count].reshape(shape).astype(dtype)
@@ -112,12 +112,12 @@ def multinomial(generator: Generator, logits: Any, samples: int, dtype: Any) -> 
     each begins at a place that depends on how many there are.
     """
     rows = logits.shape[0]
-    unit = uniform(generator, (rows * samples,), np.dtype(np.float64)).reshape(rows, samples)
+    drawn = uniform(generator, (rows * samples,), np.dtype(np.float64)).reshape(rows, samples)
     wide = logits.astype(np.float64)
     finite = jnp.isfinite(wide)
     most = jnp.max(jnp.where(finite, wide, np.finfo(np.float64).min), 1, keepdims=True)
     sums = jnp.cumsum(jnp.where(finite, jnp.exp(wide - most), np.float64(0)), 1)
-    below = sums[:, None, :] <= unit[:, :, None] * sums[:, None, -1:]
+    below = sums[:, None, :] <= drawn[:, :, None] * sums[:, None, -1:]
     return jnp.sum(below, -1, dtype=np.int64).astype(dtype)
 
 

@@ -18,11 +18,11 @@ from npu_shim.step import guards
 from npu_shim.step.counters import BLOCKS, blocks_of
 from npu_shim.step.graph import Node
 from npu_shim.step.packing import DRAWING, place
-from npu_shim.step.random import distributions
+from npu_shim.step.random import distributions, rejected
 from npu_shim.step.random.philox import Generator, blocks, of_seeds
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules.table import Attrs, Effect, Rule
-from npu_shim.step.values import Dims, Rows, Size, Turned, ints, is_known, whole
+from npu_shim.step.values import Dims, Rows, Size, Turned, ints, is_known, is_tensor, whole
 
 IN_ORDER = frozenset(["RandomUniform", "RandomStandardNormal"])  # whose first numbers do not depend on how many follow
 ANY = 3  # an algorithm that the device may choose, which on CPUs is Philox
@@ -134,6 +134,23 @@ def multinomial(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     return distributions.multinomial(generator, logits, count, node.attrs["output_dtype"])
 
 
+def _tried(draw: Callable[[Generator, int, Any, Any], Any]) -> Effect:
+    """RandomGamma and RandomPoissonV2: of each of some parameters as many samples as a shape says."""
+
+    def sampled(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
+        shape, parameters = _shape(scope, inputs), scope.value(inputs[1])
+        if not is_tensor(parameters):
+            raise Unsupported("its rule takes no tensor whose rows depend on data")
+        dims = (*shape, *parameters.shape)
+        dtype = node.attrs["dtype" if "dtype" in node.attrs else "T"]
+        if not math.prod(dims):
+            return jnp.zeros(dims, dtype)
+        generator = _reserved(scope, node, dims)
+        return draw(generator, math.prod(shape), parameters, dtype).reshape(dims)
+
+    return Effect(sampled)
+
+
 def shuffle(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     """RandomShuffle, of rows; of as many as data says too."""
     value = scope.value(inputs[0])
@@ -200,6 +217,28 @@ def _stateless_multinomial(attrs: Attrs, logits: Any, samples: Any, seeds: Any) 
     return distributions.multinomial(of_seeds(seeds), logits, whole(samples), attrs["output_dtype"])
 
 
+def _stateless_poisson(attrs: Attrs, shape: Any, seeds: Any, rates: Any) -> Any:
+    return _broadcast(rejected.poisson, of_seeds(seeds), shape, rates, attrs["dtype"])
+
+
+def _stateless_gamma(attrs: Attrs, shape: Any, seeds: Any, alpha: Any) -> Any:
+    return _broadcast(rejected.gamma, of_seeds(seeds), shape, alpha, attrs["dtype"])
+
+
+def _stateless_gamma_v3(attrs: Attrs, shape: Any, key: Any, counter: Any, algorithm: Any, alpha: Any) -> Any:
+    return _broadcast(rejected.gamma, _keyed(key, counter, algorithm), shape, alpha, attrs["dtype"])
+
+
+def _broadcast(draw: Callable[..., Any], generator: Generator, shape: Any, parameters: Any, dtype: Any) -> Any:
+    """Of as many samples of each parameter as the dimensions in front of them say."""
+    dims = ints(shape) if shape.size else ()
+    rank = np.ndim(parameters)
+    if not math.prod(dims):
+        return jnp.zeros(dims, dtype)
+    wide = jnp.broadcast_to(parameters, dims[len(dims) - rank :])
+    return draw(generator, math.prod(dims[: len(dims) - rank]), wide, dtype).reshape(dims)
+
+
 FILLS = {
     "RandomUniform": distributions.uniform,
     "RandomStandardNormal": distributions.normal,
@@ -216,6 +255,8 @@ RULES = {
     "RandomUniformInt": Effect(uniform_int),
     "Multinomial": Effect(multinomial),
     "RandomShuffle": Effect(shuffle),
+    "RandomGamma": _tried(rejected.gamma),
+    **dict.fromkeys(("RandomPoisson", "RandomPoissonV2"), _tried(rejected.poisson)),
     SEED: Effect(dropout_seed),
     **{"StatelessRandom" + name: _stateless(draw) for name, draw in STATELESS.items()},
     **{"StatelessRandom%sV2" % name: _stateless_v2(draw) for name, draw in STATELESS.items()},
@@ -226,6 +267,9 @@ RULES = {
     "StatelessRandomGetKeyCounter": Rule(_key_counter),
     "StatelessRandomGetKeyCounterAlg": Rule(_key_counter_algorithm),
     "StatelessRandomGetAlg": Rule(lambda attrs: np.int32(PHILOX)),
+    "StatelessRandomPoisson": Rule(_stateless_poisson, known=(0,)),
+    "StatelessRandomGammaV2": Rule(_stateless_gamma, known=(0,)),
+    "StatelessRandomGammaV3": Rule(_stateless_gamma_v3, known=(0, 3)),
     "StatelessMultinomial": Rule(_stateless_multinomial, known=(1,)),
 }
 
