@@ -26,7 +26,7 @@ TRIES = 10_000  # TensorFlow tries for ever, as it does with a rate that is not 
 KNUTH = 10.0  # rates below it are drawn by Knuth's way
 
 
-def _each(samples: int, parameters: Any) -> tuple[Any, Any]:
+def _elements(samples: int, parameters: Any) -> tuple[Any, Any]:
     """(The parameter of each element, all samples of the first one first; the first block of each): [elements]."""
     wide = jnp.repeat(jnp.asarray(parameters).reshape(-1).astype(F64), samples)
     return wide, np.arange(wide.shape[0], dtype=np.uint64) * np.uint64(BLOCKS)
@@ -69,7 +69,7 @@ def _taken(generator: Generator, at: Any, pairs: _Pairs, wanted: Any, make: Call
 
 def gamma(generator: Generator, samples: int, alpha: Any, dtype: Any) -> Any:
     """Gamma numbers of these shapes alpha and scale 1: [samples, alphas]."""
-    shape, first = _each(samples, alpha)
+    shape, first = _elements(samples, alpha)
     is_small, is_one = shape < 1, shape == 1
     d = shape + jnp.where(is_small, np.float64(2 / 3), np.float64(-1 / 3))
     c = np.float64(1 / 3) / jnp.sqrt(d)
@@ -116,7 +116,7 @@ class _Poisson(NamedTuple):
 
 def poisson(generator: Generator, samples: int, rate: Any, dtype: Any) -> Any:
     """Poisson numbers of these rates: [samples, rates]."""
-    rates, first = _each(samples, rate)
+    rates, first = _elements(samples, rate)
     most = np.float64(np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else jnp.finfo(dtype).max)
     least = jnp.exp(-rates)
 
