@@ -398,6 +398,13 @@ def constant_shape(tensor: Any) -> Any:
     return tensor_util.constant_value_as_shape(tensor)
 
 
+def op_selector() -> Any:
+    """Returns the module that has what TensorFlow 2 keeps of tf.contrib.graph_editor.util."""
+    from tensorflow.python.ops import op_selector as module
+
+    return module
+
+
 def virtual_gpu_cluster() -> Any:
     """A Grappler cluster of a CPU and a GPU of compute capability 8.0, for offline runs on a machine without a GPU."""
     from tensorflow.core.protobuf import device_properties_pb2

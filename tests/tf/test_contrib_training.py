@@ -99,7 +99,7 @@ def test_tpu_estimator_runs_as_a_plain_one(tmp_path):
     result = estimator.evaluate(input_fn, steps=2)
     assert result["global_step"] == 20
     assert result["mse"] < 0.1
-    values = scalars(tmp_path / "host")["host loss"]
+    values = scalars(tmp_path / "host")["host_loss"]
     assert len(values) == 20 + 2  # of the evaluation, too
     assert values[19][1] < values[0][1]
 
@@ -126,7 +126,8 @@ def test_summaries_are_written_when_recording_is_on(tmp_path):
             with summary.record_summaries_every_n_global_steps(2):
                 summary.scalar("even", tf.cast(step, tf.float32))
         with sessions.started() as session:
-            summary.initialize(session=session)
+            with writer.as_default():
+                summary.initialize(session=session)
             for _ in range(4):
                 session.run(summary.all_summary_ops())
                 session.run(tf.assign_add(step, 1))

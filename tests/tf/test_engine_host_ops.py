@@ -8,7 +8,7 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat.contrib import summary
+from npu_shim.compat.names import names
 from npu_shim.engine import report
 from npu_shim.engine import sessions as engine
 from npu_shim.engine.partition import facts
@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.usefixtures("patched", "own_graph", "control_flow_of_version_1"),
 ]
 STEPS = 4
+summary = names.load("tensorflow.python.ops.summary_ops_v2")  # tf.contrib.summary
 FLOAT32, MIX = "must_keep_origin_dtype", "allow_mix_precision"
 
 
@@ -285,19 +286,19 @@ def test_summaries_in_a_conditional_are_written_behind_the_program(tmp_path, ver
     loss = tf.reduce_mean(tf.square(tf.layers.dense(x, 6) - x))
     count = tf.get_variable("count", initializer=np.int64(0), use_resource=True, trainable=False)
     at = count.read_value()
-    folder = tf.placeholder_with_default(str(tmp_path), [])
-    writer = summary.create_file_writer(folder, name="written")
+    writer = summary.create_file_writer(str(tmp_path), name="written")
     with writer.as_default(), summary.record_summaries_every_n_global_steps(2, at):
         for step in (at, count if version == 1 else at):
             summary.scalar("loss", loss, step=step)
         with tf.control_dependencies([at, loss]):
-            train = tf.group(tf.train.GradientDescentOptimizer(0.1).minimize(loss, count), summary.all_summary_ops())
+            train = tf.group(tf.train.GradientDescentOptimizer(0.1).minimize(loss, count), summary.all_v2_summary_ops())
         close = writer.close()
     assert any(op.type == "If" for op in train.graph.get_operations()) == (version == 2)
     written = []
+    (opened,) = summary.summary_writer_initializer_op()
     for kind in ("session", "pjrt"):
         with sessions.opened(kind, FLOAT32) as session:
-            session.run(summary.summary_writer_initializer_op(), {folder: str(tmp_path / kind)})
+            session.run(opened, {opened.inputs[1]: str(tmp_path / kind)})
             for batch in data():
                 session.run([loss, train], {x: batch})
             session.run(close)

@@ -11,7 +11,14 @@ from typing import Any, Callable, Iterable, Iterator
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter import tf_internals
+
 PLACEHOLDER = "geph"
+_selector = tf_internals.op_selector()
+is_iterable, concatenate_unique = _selector.is_iterable, _selector.concatenate_unique
+get_tensors, get_unique_graph = _selector.get_tensors, _selector.get_unique_graph
+make_list_of_t = _selector.make_list_of_t
+get_generating_ops, get_consuming_ops = _selector.get_generating_ops, _selector.get_consuming_ops
 
 
 def several(x: Any) -> list[Any]:
@@ -47,12 +54,6 @@ def unique(items: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(items))
 
 
-def concatenate_unique(la: list[Any], lb: Iterable[Any]) -> list[Any]:
-    """Appends to a list what it lacks of another; returns it."""
-    la += [item for item in unique(lb) if item not in la]
-    return la
-
-
 class ListView:
     """A list that cannot be changed."""
 
@@ -74,19 +75,10 @@ class ListView:
         return self._list + list(other)
 
 
-def is_iterable(obj: Any) -> bool:
-    """Whether an object can be iterated."""
-    try:
-        iter(obj)
-    except TypeError:
-        return False
-    return True
-
-
 def flatten_tree(tree: Any, leaves: list[Any] | None = None) -> list[Any]:
     """The leaves of nested iterables and dicts, appended to `leaves`."""
     leaves = [] if leaves is None else leaves
-    if isinstance(tree, (tf.Tensor, str)) or not is_iterable(tree):
+    if isinstance(tree, str) or not is_iterable(tree):
         leaves.append(tree)
     else:
         for child in tree.values() if isinstance(tree, dict) else tree:
@@ -96,7 +88,7 @@ def flatten_tree(tree: Any, leaves: list[Any] | None = None) -> list[Any]:
 
 def transform_tree(tree: Any, fn: Callable[[Any], Any], iterable_type: Any = tuple) -> Any:
     """Nested iterables and dicts with their leaves replaced by what a function makes of them."""
-    if isinstance(tree, (tf.Tensor, str)) or not is_iterable(tree):
+    if isinstance(tree, str) or not is_iterable(tree):
         return fn(tree)
     if isinstance(tree, dict):
         return type(tree)((key, transform_tree(value, fn)) for key, value in tree.items())
@@ -113,87 +105,12 @@ def check_graphs(*args: Any) -> None:
         raise ValueError("Argument[%d]: Wrong graph!" % next(i for i, arg in enumerate(args) if arg.graph != graphs[0]))
 
 
-def get_unique_graph(tops: Any, check_types: Any = None, none_if_empty: bool = False) -> tf.Graph | None:
-    """The one graph of operations and tensors.
-
-    Args:
-        tops: iterable, or a graph.
-        check_types: type or tuple of types that they must have, tf.Operation and tf.Tensor by default.
-        none_if_empty: whether none of them has the graph None.
-
-    Raises:
-        TypeError: one has another type.
-        ValueError: there are several graphs, or none.
-    """
-    if isinstance(tops, tf.Graph):
-        return tops
-    kinds = (tf.Operation, tf.Tensor) if check_types is None else check_types
-    for one in tops:
-        if not isinstance(one, kinds):
-            raise TypeError("Expected a type in (%s), got: %s" % (kinds, type(one)))
-    check_graphs(*tops)
-    graph = next((one.graph for one in tops), None)
-    if graph is None and not none_if_empty:
-        raise ValueError("Can't find the unique graph of an empty list")
-    return graph
-
-
 def make_list_of_op(
     ops: Any, check_graph: bool = True, allow_graph: bool = True, ignore_ts: bool = False
 ) -> list[tf.Operation]:
-    """A list of operations.
-
-    Args:
-        ops: iterable of operations, an operation, or a graph.
-        check_graph: whether they must have one graph.
-        allow_graph: whether a graph stands for its operations.
-        ignore_ts: whether tensors are left out.
-
-    Raises:
-        TypeError: something else is among them.
-        ValueError: they have several graphs.
-    """
-    return _listed(ops, tf.Operation, check_graph, allow_graph, tf.Tensor if ignore_ts else ())
-
-
-def make_list_of_t(
-    ts: Any, check_graph: bool = True, allow_graph: bool = True, ignore_ops: bool = False
-) -> list[tf.Tensor]:
-    """A list of tensors; arguments and errors as of `make_list_of_op`."""
-    if isinstance(ts, tf.Graph) and allow_graph:
-        return get_tensors(ts)
-    return _listed(ts, tf.Tensor, check_graph, False, tf.Operation if ignore_ops else ())
-
-
-def _listed(given, kind, check_graph, allow_graph, ignored):
-    if isinstance(given, tf.Graph):
-        if not allow_graph:
-            raise TypeError("allow_graph is False: cannot convert a tf.Graph.")
-        return list(given.get_operations())
-    kept = [one for one in several(given) if not (ignored and isinstance(one, ignored))]
-    for one in kept:
-        if not isinstance(one, kind):
-            raise TypeError("Expected a %s, got: %r" % (kind.__name__, one))
-    if check_graph:
-        check_graphs(*kept)
-    return kept
-
-
-def get_tensors(graph: Any) -> list[tf.Tensor]:
-    """All tensors of a graph."""
-    if not isinstance(graph, tf.Graph):
-        raise TypeError("Expected a graph, got: %s" % type(graph))
-    return [t for op in graph.get_operations() for t in op.outputs]
-
-
-def get_generating_ops(ts: Any) -> list[tf.Operation]:
-    """The operations that compute tensors."""
-    return [t.op for t in make_list_of_t(ts, allow_graph=False)]
-
-
-def get_consuming_ops(ts: Any) -> list[tf.Operation]:
-    """The operations that take tensors."""
-    return unique(op for t in make_list_of_t(ts, allow_graph=False) for op in t.consumers())
+    """TensorFlow's, whose first parameter has another name today."""
+    listed: list[tf.Operation] = _selector.make_list_of_op(ops, check_graph, allow_graph, ignore_ts)
+    return listed
 
 
 class ControlOutputs:

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.compat.contrib.rnn.loops import transpose_batch_time
+
 BasicDecoderOutput = collections.namedtuple("BasicDecoderOutput", ["rnn_output", "sample_id"])
 
 
@@ -147,7 +149,7 @@ def dynamic_decode(
             varscope.set_caching_device(lambda op: op.device)
         limit = _limit(maximum_iterations)
         finished, inputs, state = decoder.initialize()
-        zeros = _zero_outputs(decoder)
+        zeros = _create_zero_outputs(decoder.output_size, decoder.output_dtype, decoder.batch_size)
         if limit is not None:
             finished = tf.logical_or(finished, limit <= 0)
         arrays = tf.nest.map_structure(
@@ -206,8 +208,8 @@ def _kept(finished, new, old):
     return tf.where(finished, old, new)
 
 
-def _zero_outputs(decoder):
-    batch_size = decoder.batch_size
+def _create_zero_outputs(size, dtype, batch_size):
+    """Zeros [batch, ...] for a structure of sizes and one of dtypes."""
     static = tf.get_static_value(tf.convert_to_tensor(batch_size))
 
     def zeros(size, dtype):
@@ -218,15 +220,11 @@ def _zero_outputs(decoder):
         zeros.set_shape(tf.TensorShape([static]).concatenate(shape))
         return zeros
 
-    return tf.nest.map_structure(zeros, decoder.output_size, decoder.output_dtype)
+    return tf.nest.map_structure(zeros, size, dtype)
 
 
 def _transpose_batch_time(x):
     """[time, batch, ...] -> [batch, time, ...] and back; what has fewer dimensions stays."""
     if x.shape.ndims is not None and x.shape.ndims < 2:
         return x
-    rank = tf.rank(x)
-    turned = tf.transpose(x, tf.concat([[1, 0], tf.range(2, rank)], 0))
-    if x.shape.ndims is not None:
-        turned.set_shape(tf.TensorShape([x.shape[1], x.shape[0]]).concatenate(x.shape[2:]))
-    return turned
+    return transpose_batch_time(x)

@@ -79,19 +79,6 @@ def _maybe_tensor_gather_helper(gather_indices, gather_from, batch_size, range_s
     return _tensor_gather_helper(gather_indices, gather_from, batch_size, range_size, gather_shape)
 
 
-def _create_zero_outputs(size, dtype, batch_size):
-    """Zeros [batch, ...] for a structure of sizes and one of dtypes."""
-    static = tf.get_static_value(tf.convert_to_tensor(batch_size))
-
-    def zeros(size, dtype):
-        shape = tf.TensorShape(size)
-        zeros = tf.zeros(tf.concat([[batch_size], tf.constant(shape.as_list(), tf.int32)], 0), dtype)
-        zeros.set_shape(tf.TensorShape([static]).concatenate(shape))
-        return zeros
-
-    return tf.nest.map_structure(zeros, size, dtype)
-
-
 def bernoulli_sample(
     probs: Any = None, logits: Any = None, dtype: Any = tf.int32, sample_shape: Any = (), seed: Any = None
 ) -> tf.Tensor:
