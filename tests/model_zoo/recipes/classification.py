@@ -3,7 +3,7 @@
 import pickle
 
 import numpy as np
-from data import folders, images, mnist, tfrecords
+from data import folders, images, mnist, tfrecords, write
 from recipe import Recipe
 
 BUILT_IN = "TensorFlow/built-in/cv/image_classification/"
@@ -68,6 +68,31 @@ def poses(folder, random, count=42, classes=21):
         frames = [random.random((random.integers(20, 40), 15, 2)) for _ in range(count)]
         told = {"pose": frames, "label": ["move%02d" % (n % classes) for n in range(count)]}
         (folder / ("GT_%s_1.pkl" % part)).write_bytes(pickle.dumps(told))
+
+
+def four_arts(net, random, count=24):
+    """Seven kinds of things in four arts, their lists, and weights for one of the layers."""
+    for art in ("art_painting", "cartoon", "photo", "sketch"):
+        images(net / "arts" / art, random, count, (64, 64), "png")
+        write(net / "lists" / (art + ".txt"), "".join("%s/%d.png %d\n" % (art, n, n % 7) for n in range(count)))
+    layer = [random.normal(size=(11, 11, 3, 96)) * 0.01, np.zeros(96)]
+    np.save(str(net / "alexnet.npy"), {"conv1": [part.astype(np.float32) for part in layer]})
+
+
+def boxed_photos(folder, random, count=16, size=(96, 128)):
+    """Photos as ImageNet's records have them: JPEG, a class, its name and boxes."""
+    images(folder / "photos", random, count, size)
+    examples = [
+        {
+            "image/encoded": (folder / "photos" / ("%d.jpg" % n)).read_bytes(), "image/class/text": "a thing",
+            "image/class/label": np.array([1 + n % 9]), "image/object/bbox/xmin": np.array([0.1]),
+            "image/object/bbox/ymin": np.array([0.1]), "image/object/bbox/xmax": np.array([0.9]),
+            "image/object/bbox/ymax": np.array([0.9]),
+        }
+        for n in range(count)
+    ]  # fmt: skip
+    for part in ("train", "validation"):
+        tfrecords(folder / (part + "-00000-of-00001"), examples)
 
 
 RECIPES = (
@@ -165,6 +190,26 @@ RECIPES = (
         lambda net, random: tasks(net / "mini", random),
         checkpoint="out/**/model2.index",
         loss=(0.5, 20),
+        limit=600,
+    ),
+    Recipe(
+        "TensorFlow/contrib/cv/MASF_ID1191_for_TensorFlow",
+        "main.py --dataroot={net}/arts --filelist_root={net}/lists --weights_path={net}/alexnet.npy "
+        "--train_iterations=4 --meta_batch_size=6",
+        four_arts,
+        mode="allow_fp32_to_fp16",
+        checkpoint="log/masf_*/itr*.index",
+        limit=600,
+    ),
+    Recipe(
+        "TensorFlow/built-in/cv/image_classification/MobileNetV2_ID0074_for_TensorFlow",
+        "train.py --dataset_dir={net}/photos --max_train_steps=4 --iterations_per_loop=1 --model_name=mobilenet_v2 "
+        "--moving_average_decay=0.9999 --label_smoothing=0.1 --preprocessing_name=inception_v2 --weight_decay=0.00004 "
+        "--batch_size=4 --learning_rate_decay_type=cosine_annealing --learning_rate=0.1 --optimizer=momentum "
+        "--momentum=0.9 --warmup_epochs=5",
+        lambda net, random: boxed_photos(net / "photos", random),
+        checkpoint="**/model.ckpt-4.index",
+        loss=(4, 12),
         limit=600,
     ),
 )

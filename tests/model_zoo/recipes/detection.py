@@ -1,5 +1,6 @@
 """Detection of objects in images."""
 
+import numpy as np
 from data import images, write
 from recipe import Recipe
 
@@ -26,6 +27,20 @@ def boxes_and_weights(net, random):
         f.attrs["layer_names"] = []
 
 
+def text_lines(net, random, count=6, size=(208, 304)):
+    """Photos with boxes around their text, 16 pixels wide, and a checkpoint with one weight to begin with."""
+    import tensorflow.compat.v1 as tf
+
+    images(net / "lines" / "image", random, count, size)
+    for number in range(count):
+        boxes = ["%d,48,%d,80" % (left, left + 15) for left in range(16, 240, 16)]
+        write(net / "lines" / "label" / ("%d.txt" % number), "\n".join(boxes) + "\n")
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("vgg_16/conv1/conv1_1/biases", initializer=np.zeros(64, np.float32), use_resource=False)
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, str(net / "vgg_16.ckpt"))
+
+
 RECIPES = (
     Recipe(
         "TensorFlow/contrib/cv/YOLOV5_ID0378_for_TensorFlow",
@@ -39,5 +54,14 @@ RECIPES = (
         "train.py --dataset={net} --result={net}/out --epochs=1 --batch_size=2",
         boxes_and_weights,
         limit=900,
+    ),
+    Recipe(
+        "TensorFlow/built-in/cv/detection/CTPN_ID0054_for_TensorFlow",
+        "main/train_npu.py --pretrained_model_path={net}/vgg_16.ckpt --dataset_dir={net}/lines/ --num_readers=1 "
+        "--max_steps=4 --save_checkpoint_steps=2 --precision_mode=allow_mix_precision --inputs_height=208 "
+        "--inputs_width=304",
+        text_lines,
+        checkpoint="checkpoints_mlt/ctpn_4.ckpt.index",
+        limit=600,
     ),
 )

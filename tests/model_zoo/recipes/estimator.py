@@ -82,10 +82,33 @@ RECIPES = (
         limit=600,
     ),
     pretraining(
+        "Roberta_ID2349_for_TensorFlow",
+        "--input_file={net}/records/* --iterations_per_loop=2 --distributed=False",
+        mode="allow_mix_precision",
+        limit=600,
+    ),
+    Recipe(
+        NLP + "Bertsquad_ID0495_for_TensorFlow",
+        "run_squad.py --do_train=True --train_file={net}/train.json --vocab_file={net}/vocab.txt --max_seq_length=64 "
+        "--do_predict=True --predict_file={net}/train.json --max_query_length=16 --doc_stride=32 --train_batch_size=4 "
+        "--num_train_epochs=1 --save_checkpoints_steps=4 --iterations_per_loop=2 " + FILES,
+        questions,
+        own_fault="run_squad.py:48 imports torch_npu, the adapter of another framework, and sets an option of it",
+        limit=600,
+    ),
+    pretraining(
         "BertBase_Google_ID0631_for_TensorFlow",  # its step counter counts variables: one assign beside each weight's
         "--input_file={net}/records/* --do_eval=True --max_eval_steps=2 --npu_bert_loss_scale=1024",
         mode="allow_mix_precision",
         checkpoint="out/model.ckpt-*.index",
+        limit=600,
+    ),
+    pretraining(
+        "FASPell_pretrain_ID1858_for_TensorFlow",
+        "--input_file={net}/records/* --iterations_per_loop=2 --do_eval=True --max_eval_steps=2",
+        script="run_pretraining.py",
+        cwd="bert_modified",
+        mode="allow_fp32_to_fp16",
         limit=600,
     ),
 )

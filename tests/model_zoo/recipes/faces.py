@@ -36,6 +36,12 @@ def ages(net, random, count=205):
     pd.DataFrame(rows).to_feather(str(net / "faces" / "wiki.feather"))
 
 
+def celebrities(folder, random, people=6, each=4):
+    """Photos of faces, a folder a person."""
+    for person in range(people):
+        images(folder / ("person%d" % person), random, each, (112, 112))
+
+
 RECIPES = (
     Recipe(
         "TensorFlow/contrib/cv/PRNET_ID0727_for_TensorFlow",
@@ -51,6 +57,14 @@ RECIPES = (
         ages,
         mode="allow_fp32_to_fp16",
         checkpoint="out/c3ae_npu_train.h5",
+        limit=600,
+    ),
+    Recipe(
+        "TensorFlow/contrib/cv/CircleLoss_ID1221_for_TensorFlow",
+        "train_acc.py --max_nrof_epochs=1 --data_dir={net}/faces --lfw_dir= --batch_size=4 --epoch_size=3 "
+        "--models_base_dir={net}/out --logs_base_dir={net}/logs",
+        lambda net, random: celebrities(net / "faces", random),
+        checkpoint="out/**/*.index",
         limit=600,
     ),
 )

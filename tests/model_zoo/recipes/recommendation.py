@@ -92,6 +92,14 @@ def movie_lens(net, random, users=60, items=40):
     write(net / "ml-1m" / "ratings.dat", "\n".join(rows) + "\n")
 
 
+def restaurants(folder, random, users=40, entities=120, relations=5):
+    """Who likes which of the first entities, and what is known of all: head, relation, tail a line."""
+    rated = [(user, item, int(random.integers(2))) for user in range(users) for item in range(user % 3, 60, 3)]
+    write(folder / "ratings_final.txt", "".join("%d\t%d\t%d\n" % row for row in rated))
+    known = [(head, head % relations, int(random.integers(entities))) for head in range(entities) for _ in range(3)]
+    write(folder / "kg_final.txt", "".join("%d\t%d\t%d\n" % row for row in known))
+
+
 RECIPES = (
     Recipe(
         BUILT_IN + "DCN_ID1986_for_TensorFlow",
@@ -155,5 +163,12 @@ RECIPES = (
         movie_lens,
         steps=30,
         limit=300,
+    ),
+    Recipe(
+        "TensorFlow/built-in/recommendation/KGNN_LS_ID0304_for_Tensorflow",
+        "main.py --data_path={net}/eat --save_dir={net}/out --batch_size=64 --n_epochs=2",
+        lambda net, random: restaurants(net / "eat", random),
+        cwd="src",
+        loss=(0, 200),
     ),
 )
