@@ -390,7 +390,7 @@ def _unblocks(draw):
 
 
 def _shifts(draw):
-    return [([draw.array((6,), dtype, odd=False), draw.random.randint(0, 7, 6).astype(dtype)], {}) for dtype in WHOLE]
+    return [([draw.array((6,), dtype, odd=False), draw.random.randint(-4, 70, 6).astype(dtype)], {}) for dtype in WHOLE]
 
 
 ALL = (*FLOATS, *WHOLE)

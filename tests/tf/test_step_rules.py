@@ -189,3 +189,11 @@ def test_formats_that_are_no_permutation_are_refused(op, source, target):
     """TensorFlow's kernels stop at them, and so does the session, which runs the step."""
     with pytest.raises(Unsupported, match="is no permutation"):
         TABLE[op].apply({"src_format": source, "dst_format": target}, np.arange(4, dtype=np.int32))
+
+
+@pytest.mark.parametrize("op", ["ResizeNearestNeighbor", "ResizeBilinear", "ResizeBicubic"])
+def test_an_image_that_no_memory_holds_is_refused_at_once(op):
+    """TensorFlow's kernels stop at a size whose elements 64 bits do not count."""
+    attrs = {"align_corners": False, "half_pixel_centers": True}
+    with pytest.raises(Unsupported, match="1610637938 x 1610637938"):
+        TABLE[op].apply(attrs, np.ones((5, 1, 1, 2), "f"), np.array([1610637938, 1610637938], np.int32))

@@ -285,8 +285,14 @@ def _sigmoid_grad(y: Any, g: Any) -> Any:
     return g * y * (_one(y) - y)
 
 
-def _left_shift(x: Any, y: Any) -> Any:
-    return xp(x, y).left_shift(x, y)
+def _shift(name: str) -> Rule:
+    """By at least no bit, and at most all but one, as TensorFlow's kernels shift."""
+
+    def shift(x: Any, y: Any) -> Any:
+        most = np.array(8 * x.dtype.itemsize - 1, y.dtype)
+        return getattr(xp(x, y), name)(x, xp(y).clip(y, np.array(0, y.dtype), most))
+
+    return _traced(shift)
 
 
 SAME = {  # what numpy calls it
@@ -298,7 +304,7 @@ SAME = {  # what numpy calls it
     "LessEqual": "less_equal", "Greater": "greater", "GreaterEqual": "greater_equal", "LogicalAnd": "logical_and",
     "LogicalOr": "logical_or", "LogicalNot": "logical_not", "IsNan": "isnan", "IsInf": "isinf",
     "IsFinite": "isfinite", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
-    "Invert": "invert", "RightShift": "right_shift", "Real": "real", "Imag": "imag", "Conj": "conj",
+    "Invert": "invert", "Real": "real", "Imag": "imag", "Conj": "conj",
     "NextAfter": "nextafter",
 }  # fmt: skip
 
@@ -344,7 +350,8 @@ RULES = {
     "BesselI0e": _traced(jax.scipy.special.i0e),
     "BesselI1e": _traced(jax.scipy.special.i1e),
     "PopulationCount": _traced(lambda x: lax.population_count(jnp.asarray(x)).astype(np.uint8)),
-    "LeftShift": _traced(_left_shift),
+    "LeftShift": _shift("left_shift"),
+    "RightShift": _shift("right_shift"),
     "Sigmoid": _traced(lambda x: lax.logistic(jnp.asarray(x))),
     "Angle": _traced(jnp.angle),
     "Complex": Rule(lambda attrs, x, y: lax.complex(*jnp.broadcast_arrays(x, y)), rows="each"),

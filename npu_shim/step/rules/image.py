@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -9,11 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step.masks import masked
+from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.nn import pulled_back
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Rows, ints, traced
 
 HALF = np.float32(0.5)
+MOST = 2**40  # elements of an image, beyond which a size is a mistake, of which the session tells
+
+
+def _sizes(x: Any, size: Any) -> tuple[int, int]:
+    """Height and width that are asked for; their places are made while the step is traced."""
+    height, width = ints(size)
+    if math.prod((x.shape[0], height, width, x.shape[-1])) > MOST:
+        raise Unsupported("a result of %d x %d would have more than %d elements" % (height, width, MOST))
+    return height, width
 
 
 def _sources(attrs: Attrs, size: int, out: int) -> tuple[Any, bool]:
@@ -35,7 +46,7 @@ def _nearest(attrs: Attrs, size: int, out: int) -> Any:
 
 def nearest(attrs: Attrs, x: Any, size: Any) -> Any:
     """ResizeNearestNeighbor."""
-    height, width = ints(size)
+    height, width = _sizes(x, size)
     rows, columns = _nearest(attrs, x.shape[1], height), _nearest(attrs, x.shape[2], width)
     return traced(x)[:, rows[:, None], columns[None, :]]
 
@@ -60,7 +71,7 @@ def _weights(attrs: Attrs, size: int, out: int) -> tuple[Any, Any, Any]:
 
 def bilinear(attrs: Attrs, x: Any, size: Any) -> Any:
     """ResizeBilinear: float32."""
-    height, width = ints(size)
+    height, width = _sizes(x, size)
     x = traced(x).astype(np.float32)
     top, bottom, down = _weights(attrs, x.shape[1], height)
     left, right, along = _weights(attrs, x.shape[2], width)
@@ -111,7 +122,7 @@ def _cubic_weights(attrs: Attrs, size: int, out: int) -> Any:
 
 def bicubic(attrs: Attrs, x: Any, size: Any) -> Any:
     """ResizeBicubic: float32."""
-    height, width = ints(size)
+    height, width = _sizes(x, size)
     down, along = _cubic_weights(attrs, x.shape[1], height), _cubic_weights(attrs, x.shape[2], width)
     return jnp.einsum("oh,bhwc,pw->bopc", down, traced(x).astype(np.float32), along, precision="highest")
 
