@@ -3,6 +3,11 @@
 A slice is taken by its entries, one for each axis. Those that take one element are followed at once; of the first axis
 that is left a range is taken by its indices: as many as there is room for, of which a traced number is there. The
 other entries are known.
+
+A slice of a size that is known is that of a place, which may be traced; and its gradient, a Pad, has the shape of what
+it is taken of:
+
+    tf.slice(x, [0, i, 0], [2, 1, 3])       its gradient is padded by [[0, 0], [i, 5 - 1 - i], [0, 0]]
 """
 
 from __future__ import annotations
@@ -15,12 +20,13 @@ import numpy as np
 
 from npu_shim.step import schedule, told
 from npu_shim.step.containers import rooms
+from npu_shim.step.frames import value_source
 from npu_shim.step.graph import Node
 from npu_shim.step.masks import masked
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.values import Dims, Pairs, Rows, Size, Turned, ints, is_known, is_tensor, traced
 
-OPS = frozenset(["StridedSlice", "Slice", "StridedSliceGrad"])
+OPS = frozenset(["StridedSlice", "Slice", "StridedSliceGrad", "Pad"])
 BEHIND = "an axis behind the first has limits that depend on data"
 
 
@@ -55,11 +61,13 @@ class Entry(NamedTuple):
 
 def is_open(node: Node, inputs: Sequence[Any]) -> bool:
     """Whether a node takes a slice of rows, or one whose limits are not known."""
+    if node.op == "Pad":
+        return is_tensor(inputs[0]) and isinstance(inputs[1], jax.Array)
     if node.op not in OPS or (isinstance(inputs[0], (Dims, Pairs)) and node.op != "StridedSliceGrad"):
         return False
     if any(isinstance(value, (Rows, Dims)) for value in inputs):
         return True
-    return not is_known(inputs[2] if node.op == "Slice" else inputs[1], inputs[2])
+    return not is_known(inputs[1], inputs[2])
 
 
 def taken(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
@@ -69,10 +77,64 @@ def taken(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
         Unknown: a limit is computed of whole numbers that are fed one by one: a program for each of them is better; or
             an axis behind the first has limits that are not known.
     """
+    if node.op == "Pad":
+        return _put_back(scope, node, *inputs)
+    places = _places(scope, node, inputs)
+    if places is not None:
+        return _at(scope, node, inputs[0], *places)
     try:
         return _taken(scope, node, inputs)
     except _Behind as reason:
         raise Unknown(_open_input(inputs), str(reason)) from None
+
+
+def _places(scope: Any, node: Node, inputs: Sequence[Any]) -> tuple[list[Any], list[int]] | None:
+    """(Where a Slice begins, int or traced; its sizes), of a tensor by sizes that are known; None for other slices."""
+    if node.op != "Slice" or not is_tensor(inputs[0]) or not isinstance(inputs[1], jax.Array):
+        return None
+    if not is_known(inputs[2]):
+        return None
+    places = list(map(_count, _numbers(scope, node.inputs[1], inputs[1])))
+    sizes = [
+        limit - at if size < 0 and isinstance(at, int) else size
+        for at, size, limit in zip(places, ints(inputs[2]), inputs[0].shape)
+    ]
+    return None if min(sizes, default=0) < 0 else (places, sizes)
+
+
+def _at(scope: Any, node: Node, x: Any, places: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """A slice at a traced place, all of which must be there."""
+    for at, size, limit in zip(places, sizes, x.shape):
+        rooms.require_where(scope, node, (at >= 0) & (at <= np.int32(limit - size)))
+    return jax.lax.dynamic_slice(traced(x), [jnp.asarray(at, np.int32) for at in places], sizes)
+
+
+def _put_back(scope: Any, node: Node, gradient: Any, paddings: Any) -> Any:
+    """A slice's gradient: zeros but where the slice was taken.
+
+    Raises:
+        Unknown: nothing shows how large that is.
+    """
+    more = _left_out(scope, scope.nodes[node.inputs[1][0]])
+    if more is None or paddings.shape != (gradient.ndim, 2):
+        raise Unknown(1)
+    rooms.require_where(scope, node, jnp.all(paddings >= 0))
+    shape = [size + number for size, number in zip(gradient.shape, more)]
+    places = paddings[:, 0].astype(np.int32)
+    return jax.lax.dynamic_update_slice(jnp.zeros(shape, gradient.dtype), gradient, list(places))
+
+
+def _left_out(scope: Any, paddings: Node) -> tuple[int, ...] | None:
+    """How much larger what a slice was taken of is, by paddings that are its place and (that - its place)."""
+    columns = [scope.nodes[name] for name, _ in paddings.inputs[:2]]
+    if paddings.op != "ConcatV2" or len(paddings.inputs) != 3 or any(one.op != "Reshape" for one in columns):
+        return None
+    place, (name, _) = (value_source(column.inputs[0], scope.nodes) for column in columns)
+    behind = scope.nodes[name]
+    if behind.op != "Sub" or value_source(behind.inputs[1], scope.nodes) != place:
+        return None
+    number = scope.value(scope.raw(behind.inputs[0])) if behind.inputs[0][0] in scope.values else None
+    return ints(number) if is_known(number) else None
 
 
 class _Behind(Unsupported):

@@ -237,8 +237,13 @@ def _fit(attrs: Attrs, x: Any, y: Any) -> bool:
 
 
 def cast(attrs: Attrs, x: Any) -> Any:
-    """Cast: of a complex number its real part; a float becomes a bool where it is not zero."""
+    """Cast: of a complex number its real part; a float becomes a bool where it is not zero.
+
+    XLA takes the product of a converted bool and x for a choice between x and zero, where x is not finite too.
+    """
     dtype = attrs["DstT"]
+    if x.dtype == np.bool_ and not is_known(x) and jnp.issubdtype(dtype, np.floating):
+        return jnp.where(x, np.ones((), dtype), np.zeros((), dtype))
     if np.iscomplexobj(x) and not np.issubdtype(dtype, np.complexfloating):
         x = x.real
     if attrs.get("Truncate") and dtype.name == "bfloat16" and x.dtype == np.float32:

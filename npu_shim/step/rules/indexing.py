@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from npu_shim.step.masks import there
 from npu_shim.step.refusals import Unknown, Unsupported
@@ -22,15 +21,9 @@ from npu_shim.step.values import Rows, Turned, ints, is_known, traced, whole
 
 
 def slice_(attrs: Attrs, x: Any, begin: Any, size: Any) -> Any:
-    """Slice: a size of -1 takes the rest; the begin may be traced."""
-    begins = ints(begin) if is_known(begin) and begin.size else None
-    if begins is not None or x.ndim == 0:
-        starts = begins or ()
-        return x[tuple(slice(at, None if n < 0 else at + n) for at, n in zip(starts, ints(size) if x.ndim else ()))]
-    sizes = ints(size)
-    if -1 in sizes:
-        raise Unsupported("it takes the rest from a begin that had to be known when the step is traced")
-    return lax.dynamic_slice(jnp.asarray(x), [begin[at] for at in range(x.ndim)], sizes)
+    """Slice: a size of -1 takes the rest. One at a traced place is taken by `row_slices`."""
+    pairs = zip(ints(begin), ints(size)) if x.ndim else ()
+    return x[tuple(slice(at, None if n < 0 else at + n) for at, n in pairs)]
 
 
 def _bit(attrs: Attrs, mask: str, at: int) -> bool:
@@ -217,7 +210,7 @@ def _unsorted(kind: str) -> Rule:
 
 
 RULES = {
-    "Slice": Rule(slice_, known=(2,)),
+    "Slice": Rule(slice_, known=(1, 2)),
     "StridedSlice": Rule(strided_slice, known=(3,)),
     "StridedSliceGrad": Rule(strided_slice_grad, known=(0, 3)),
     "TensorStridedSliceUpdate": Rule(tensor_strided_slice_update, known=(1, 2, 3)),
