@@ -21,11 +21,6 @@ def padded_batch_and_drop_remainder(
     return lambda dataset: dataset.padded_batch(batch_size, padded_shapes, padding_values, drop_remainder=True)
 
 
-def dense_to_sparse_batch(batch_size: Any, row_shape: Any) -> Callable[[Any], Any]:
-    """A transformation: batches of elements of different sizes as SparseTensors."""
-    return tf.data.experimental.dense_to_sparse_batch(batch_size, row_shape)
-
-
 def sloppy_interleave(map_func: Any, cycle_length: int, block_length: int = 1) -> Callable[[Any], Any]:
     """A transformation: tf.data.experimental.parallel_interleave, in any order."""
     return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, sloppy=True)

@@ -57,11 +57,11 @@ def index_to_string_table_from_tensor(mapping: Any, default_value: str = "UNK", 
 def string_to_index_table_from_tensor(
     mapping: Any, num_oov_buckets: int = 0, default_value: Any = -1, hasher_spec: Any = None, name: str | None = None
 ) -> Any:
-    """A table from the strings of a tensor to their positions."""
+    """A table from the strings of a tensor to their positions; ValueError for another dtype."""
     keys = tf.convert_to_tensor(mapping)
-    size = tf.shape(keys, out_type=tf.int64)[0]
-    start = tf.lookup.KeyValueTensorInitializer(keys, tf.range(size))
-    return _with_buckets(tf.lookup.StaticHashTable(start, default_value, name=name), num_oov_buckets, hasher_spec)
+    if keys.dtype.base_dtype != tf.string:
+        raise ValueError("string_to_index_table_from_tensor requires string.")
+    return index_table_from_tensor(keys, num_oov_buckets, default_value, hasher_spec, name=name)
 
 
 def string_to_index_table_from_file(
@@ -73,30 +73,17 @@ def string_to_index_table_from_file(
     name: str | None = None,
 ) -> Any:
     """A table from the lines of a file to their numbers."""
-    if not vocabulary_file:
-        raise ValueError("vocabulary_file must be specified.")
-    index = tf.lookup.TextFileIndex
-    start = tf.lookup.TextFileInitializer(
-        vocabulary_file, tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER, vocab_size
-    )
-    return _with_buckets(tf.lookup.StaticHashTable(start, default_value, name=name), num_oov_buckets, hasher_spec)
-
-
-def _with_buckets(table, count, hasher_spec):
-    if not count:
-        return table
     spec = hasher_spec or _tables.FastHashSpec
-    return _tables.IdTableWithHashBuckets(table, num_oov_buckets=count, hasher_spec=spec)
+    return _tables.index_table_from_file(
+        vocabulary_file, num_oov_buckets, vocab_size, default_value, spec, tf.string, name
+    )
 
 
 def string_to_index(tensor: Any, mapping: Any, default_value: Any = -1, name: str | None = None) -> tf.Tensor:
     """The positions of strings in `mapping`."""
-    return string_to_index_table_from_tensor(mapping, default_value=default_value).lookup(tensor)
+    return index_table_from_tensor(mapping, default_value=default_value, name=name).lookup(tensor)
 
 
 def index_to_string(tensor: Any, mapping: Any, default_value: str = "UNK", name: str | None = None) -> tf.Tensor:
     """The strings of `mapping` at positions."""
-    values = tf.convert_to_tensor(mapping)
-    size = tf.shape(values, out_type=tf.int64)[0]
-    start = tf.lookup.KeyValueTensorInitializer(tf.range(size), values)
-    return tf.lookup.StaticHashTable(start, default_value).lookup(tf.cast(tensor, tf.int64))
+    return index_to_string_table_from_tensor(mapping, default_value, name).lookup(tensor)
