@@ -42,7 +42,7 @@ def cut_out(
     replaced.update((name[:-2], new) for name, new in list(replaced.items()) if name.endswith(":0"))
     stand_ins = {replaced[feed.name]: _make_placeholder(replaced[feed.name], feed) for feed in feeds}
     stand_ins.update(
-        (replaced[name], _make_constant(replaced[name], value)) for name, value in (constants or {}).items()
+        (replaced[name], make_constant(replaced[name], value)) for name, value in (constants or {}).items()
     )
     chosen = {**stand_ins, **_ancestors(nodes, fetches, replaced, stand_ins)}
     cut = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
@@ -136,7 +136,8 @@ def _make_placeholder(name: str, feed: Any) -> Any:
     return node
 
 
-def _make_constant(name: str, value: Any) -> Any:
+def make_constant(name: str, value: Any) -> Any:
+    """The NodeDef of a constant."""
     node = tf.NodeDef(name=name, op="Const")
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
     node.attr["dtype"].type = node.attr["value"].tensor.dtype

@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graph.arguments import data, source_of
+from npu_shim.xla.passes import pruning
 
 FORWARDS = ("Identity", "Enter", "Switch", "TensorArrayGradV3")  # forward their first input, or a tensor of its shape
 # ops of loops; a graph without them has the shapes that TensorFlow infers of it
@@ -35,7 +36,7 @@ def _without_back_edges(graph_def, nodes):
     pushed = {_stack(n, nodes): n.input[1] for n in graph_def.node if n.op == "StackPushV2"}
     elements = _elements(graph_def, nodes)
     cut = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    cut.node.extend([_constant(ZERO, np.int32(0))])
+    cut.node.extend([pruning.make_constant(ZERO, np.int32(0))])
     for node in graph_def.node:
         if node.op != "NextIteration":
             cut.node.extend(_loopless(node, nodes, pushed, elements))
@@ -114,11 +115,4 @@ def _stack(node, nodes):
 def _identity(name, text, dtype):
     node = tf.NodeDef(name=name, op="Identity", input=[text])
     node.attr["T"].type = dtype
-    return node
-
-
-def _constant(name, value):
-    node = tf.NodeDef(name=name, op="Const")
-    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
-    node.attr["dtype"].type = node.attr["value"].tensor.dtype
     return node
