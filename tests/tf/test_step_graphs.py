@@ -429,34 +429,6 @@ def test_sparse_updates_by_optimizers(v1_control_flow):
             compared([loss, make(0.1).minimize(loss)], {ids: given}, tolerance=2e-6, runs=2)
 
 
-SHAPES_OF_GAMMA = [1e-3, 0.2, 0.99, 1.0, 1.01, 3.0, 50.0, 1e4]
-RATES = [0.0, 0.3, 4.0, 9.99, 10.0, 30.0, 600.0]
-
-
-def test_random_numbers_are_tensorflows_own():
-    tf.set_random_seed(7)
-    drawn = [tf.random_uniform([5, 7], -3, 1000, dtype=dtype, seed=3) for dtype in (tf.int32, tf.int64)]
-    for dtype in (tf.float32, tf.float64, tf.float16, tf.bfloat16):
-        drawn += [tf.random_uniform([5, 7], dtype=dtype, seed=3), tf.random_normal([5, 7], dtype=dtype, seed=4),
-                  tf.truncated_normal([5, 30], dtype=dtype, seed=5)]  # fmt: skip
-    logits = tf.constant(np.random.RandomState(0).randn(3, 9).astype(np.float32))
-    drawn += [tf.random.categorical(logits, 5, seed=6), tf.random_shuffle(tf.range(7), seed=9)]
-    drawn += [
-        tf.nn.dropout(tf.ones([20]), rate=0.3, seed=8), tf.random.stateless_uniform([5], [2, -3]),
-        tf.random.stateless_truncated_normal([9], [2, 3]), tf.random.stateless_categorical(logits, 5, [4, 5]),
-    ]  # fmt: skip
-    for dtype in (tf.float32, tf.float64, tf.float16):
-        shapes, rates = (tf.constant(values, dtype) for values in (SHAPES_OF_GAMMA, RATES))
-        drawn += [
-            tf.random.gamma([5, 40], shapes, dtype=dtype, seed=3),
-            tf.random.gamma([], shapes, dtype=dtype, seed=4),
-        ]
-        drawn += [tf.random.poisson(rates, [50], dtype=dtype, seed=5)]
-    drawn += [tf.random.poisson([[3.0, 70.0]], [4], dtype=tf.int32, seed=6), tf.random.gamma([0], [2.0], seed=7)]
-    drawn += [tf.random.stateless_gamma([30, 2], [2, 3], [0.5, 4.0]), tf.random.stateless_poisson([30], [2, 3], 4.0)]
-    compared([value if value.dtype != tf.bfloat16 else tf.cast(value, tf.float32) for value in drawn], runs=3)
-
-
 def test_barriers_are_of_what_is_not_known():
     x, given = fed(np.float32([1, 2]))
     types = tf.AttrValue(list=tf.AttrValue.ListValue(type=[tf.float32.as_datatype_enum, tf.int32.as_datatype_enum]))

@@ -84,7 +84,7 @@ def box_muller(drawn: Any, dtype: Any) -> Any:
     size = jnp.sqrt(np.array(-2, inner) * rounded(jnp.log, jnp.maximum(numbers[..., 0::2], np.array(SMALLEST, inner))))
     angle = rounded(lambda x: np.float64(2 * math.pi) * x, numbers[..., 1::2])
     both = jnp.stack([rounded(jnp.sin, angle) * size, rounded(jnp.cos, angle) * size], -1)
-    return both.reshape((*both.shape[:-2], -1)).astype(dtype)
+    return both.reshape((*both.shape[:-2], 2 * both.shape[-2])).astype(dtype)
 
 
 def normal(generator: Generator, shape: Sequence[int], dtype: Any) -> Any:
@@ -99,7 +99,7 @@ def truncated_normal(generator: Generator, shape: Sequence[int], dtype: Any) -> 
     first = jnp.arange(groups, dtype=np.uint64) * np.uint64(BLOCKS * group // 4)
     numbers = first[:, None] + np.arange(TRIED[group], dtype=np.uint64)
     inner = dtype if dtype == np.float64 else np.dtype(np.float32)
-    tried = box_muller(blocks(generator, numbers), inner).reshape(groups, -1)
+    tried = box_muller(blocks(generator, numbers), inner).reshape(groups, TRIED[group] * group)
     accepted = jnp.abs(tried) < np.array(CUTOFF, inner)
     order = jnp.argsort(jnp.logical_not(accepted), axis=1, stable=True)[:, :group]
     return jnp.take_along_axis(tried, order, 1).reshape(-1)[:count].reshape(shape).astype(dtype)

@@ -50,10 +50,13 @@ def like(value: int) -> Rule:
 
 
 def range_(attrs: Attrs, start: Any, limit: Any, delta: Any) -> Any:
-    """Range."""
-    if is_known(start, limit, delta):
+    """Range: each number is a product, and their count one in its dtype, as in TensorFlow 2's kernel."""
+    if not is_known(start, limit, delta):
+        raise Unsupported("its limits had to be known when the step is traced")
+    if delta == 0 or np.issubdtype(start.dtype, np.integer):
         return np.arange(start, limit, delta).astype(start.dtype)
-    raise Unsupported("its limits had to be known when the step is traced")
+    count = int(np.ceil(np.abs((limit - start) / delta))) if (limit - start) / delta > 0 else 0
+    return (start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype)
 
 
 def linspace(attrs: Attrs, start: Any, stop: Any, count: Any) -> Any:

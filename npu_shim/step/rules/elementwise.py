@@ -345,7 +345,7 @@ RULES = {
     "Ndtri": _traced(lambda x: jax.scipy.special.ndtri(x)),
     "Lgamma": _traced(lambda x: lax.lgamma(jnp.asarray(x))),
     "Digamma": _traced(lambda x: lax.digamma(jnp.asarray(x))),
-    "Polygamma": _traced(jax.scipy.special.polygamma),
+    "Polygamma": _traced(lambda n, x: lax.polygamma(*jnp.broadcast_arrays(n, x))),
     "Zeta": _traced(jax.scipy.special.zeta),
     "Igamma": _traced(lambda a, x: lax.igamma(*jnp.broadcast_arrays(a, x))),
     "Igammac": _traced(lambda a, x: lax.igammac(*jnp.broadcast_arrays(a, x))),

@@ -141,7 +141,7 @@ def _log_sum(attrs: Attrs, x: Any, axis: Any) -> Any:
         return result
     amounts = [(0, 0, 0)] * x.ndim
     amounts[along] = (-1, 1, 0) if attrs["reverse"] else (1, -1, 0)
-    return lax.pad(result, np.array(jnp.finfo(x.dtype).min, x.dtype), amounts)
+    return lax.pad(result, least(x.dtype), amounts)
 
 
 def bincount(attrs: Attrs, values: Any, size: Any, weights: Any) -> Any:
