@@ -130,28 +130,6 @@ def test_a_large_array_is_cast_as_numpy_casts_it(monkeypatch, dtype, layout):
     assert cast.ctypes.data % arrays.ALIGNMENT == 0
 
 
-@pytest.mark.parametrize("dtype", ["float64", "uint8", ">f4"])
-def test_a_large_feed_of_another_dtype_is_gone_through_once(monkeypatch, dtype):
-    rows = (DRAW.rand(90_000, 6) * 9).astype(dtype)
-    copied, plain = [], arrays.copy
-    monkeypatch.setattr(arrays, "copy", lambda value, *of: copied.append(value.dtype) or plain(value, *of))
-    losses = {}
-    for engine in ("session", "pjrt"):
-        with tf.Graph().as_default():
-            given = tf.placeholder(tf.float32, [None, 6])
-            w = tf.get_variable("w", [6, 8], initializer=tf.initializers.glorot_normal(seed=4), use_resource=True)
-            loss = tf.reduce_mean(tf.square(tf.matmul(given, w) - 1))
-            train = tf.train.GradientDescentOptimizer(0.001).minimize(loss)
-            options = sessions.config(
-                precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu", npu_shim_engine=engine
-            )
-            with tf.Session(config=options) as session:
-                session.run(tf.global_variables_initializer())
-                losses[engine] = [session.run([loss, train], {given: rows})[0] for _ in range(2)]
-    np.testing.assert_allclose(losses["pjrt"], losses["session"], rtol=1e-4)
-    assert copied == [rows.dtype] * 2
-
-
 def test_a_copy_waits_for_no_thread_that_has_not_begun(monkeypatch):
     monkeypatch.setattr(arrays.os, "cpu_count", lambda: 5)
     asked = []

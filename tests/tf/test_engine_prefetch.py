@@ -1,7 +1,6 @@
 """Batches that the engine reads while a step runs: they come in their order, to the runs that would have read them."""
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -228,66 +227,6 @@ def test_a_device_with_memory_of_its_own_is_given_large_arrays_as_they_are(monke
     np.testing.assert_allclose(values["pjrt"], values["session"], rtol=1e-4)
     # the first is a CPU's, the next two are no rows one behind the other, the fourth is small
     assert sorted(copied) == [4] * 5 + [54, 1_200_000, 2_400_000, 2_400_000]
-
-
-def placed(rows, offset):
-    """A copy of an array that begins so many bytes behind a multiple of 64, as a CPU's programs take it for 0."""
-    memory = np.zeros(rows.nbytes + 128, np.uint8)
-    begin = -memory.ctypes.data % 64 + offset
-    copy = memory[begin : begin + rows.nbytes].view(rows.dtype).reshape(rows.shape)
-    copy[...] = rows
-    return copy
-
-
-@pytest.mark.skipif(not options.has_jax(), reason="JAX is not beside this TensorFlow, but in a worker")
-def test_a_cpus_program_reads_large_arrays_where_they_are_and_its_run_waits_for_it(monkeypatch):
-    rows = np.random.RandomState(5).rand(90_000, 6).astype("f")
-    given = tf.placeholder(tf.float32, rows.shape)
-    loss, train = step(given)
-    last = tf.get_variable("last", rows.shape, use_resource=True)
-    train = tf.group(train, tf.assign(last, given))
-    copied, plain = [], feeding.arrays.copy
-    monkeypatch.setattr(feeding.arrays, "copy", lambda value, *of: copied.append(value.nbytes) or plain(value, *of))
-    seen = {}
-    for engine in ("session", "pjrt"):
-        with session_of(engine) as session:
-            session.run(tf.global_variables_initializer())
-            seen[engine] = []
-            for fetches, offset in (([loss, train], 0), ([loss, train], 16), (train, 0), ([loss, train], 0)):
-                fed = placed(rows, offset)
-                fed.flags.writeable = offset == 0
-                session.run(fetches, {given: fed})
-                fed.flags.writeable = True
-                if engine == "pjrt":  # TensorFlow's own variable shares the array, and would follow it
-                    fed[...] = np.nan  # it is the script's again
-                seen[engine].append(session.run(tf.global_variables()))
-    for one, other in zip(seen["pjrt"], seen["session"]):
-        for mine, theirs in zip(one, other):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-4)
-    assert copied == [rows.nbytes] * 2  # what begins elsewhere, and what a run that does not wait is fed
-
-
-@pytest.mark.skipif(not options.has_jax(), reason="JAX is not beside this TensorFlow, but in a worker")
-def test_ctrl_c_comes_behind_a_step_that_reads_the_scripts_own_array(monkeypatch):
-    rows = placed(np.random.RandomState(5).rand(90_000, 6).astype("f"), 0)
-    given = tf.placeholder(tf.float32, rows.shape)
-    loss, train = step(given)
-    run_placed = programs.InProcess.run_placed
-
-    def interrupted(self, *of):
-        results = run_placed(self, *of)
-        os.kill(os.getpid(), signal.SIGINT)
-        return results
-
-    with session_of() as session:
-        session.run(tf.global_variables_initializer())
-        session.run([loss, train], {given: rows})
-        monkeypatch.setattr(programs.InProcess, "run_placed", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            session.run([loss, train], {given: rows})
-        assert getattr(session, ENGINE).device._pending is None  # nothing reads the array any more
-        monkeypatch.undo()
-        assert np.isfinite(session.run([loss, train], {given: rows})[0])
 
 
 @pytest.mark.parametrize("fetches", [True, False], ids=["results are fetched", "nothing is fetched"])

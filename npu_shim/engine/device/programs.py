@@ -259,7 +259,8 @@ class InProcess:
         program, place = self._programs[number], self._turns.take(number, staged)
         there = [] if place == MAIN else among(staged, steps[0])
         given = self.placed(place, there)
-        lent = {} if given or len(steps) > 1 else self._lent(program, program.places[place], steps[0])
+        rest = {name: where for name, where in program.places[place].items() if name not in there}
+        lent = {} if len(steps) > 1 else self._lent(program, rest, steps[0])
         fill(program.rows if place == MAIN else [program.places[place]], steps, [*there, *lent])
         given = {**program.places[place], **given, **lent}
         if lent and not self._has_own_memory:
@@ -328,6 +329,9 @@ class InProcess:
             what `run` takes; None where they must wait for their step, as those of another shape.
         """
         program = self._programs.get(number)
+        if program is not None and not self._has_own_memory:  # what its step will read where it is
+            lent = self._lent(program, program.places[MAIN], values)
+            values = {name: value for name, value in values.items() if name not in lent}
         values = {} if program is None else {name: values[name] for name in program.shardings if name in values}
         if program is None or not values:
             return None
