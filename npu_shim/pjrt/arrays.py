@@ -60,25 +60,37 @@ def copied(what: str, value: Any) -> Any:
         raise ConfigError("%s is not an array: %s" % (what, reason)) from reason
 
 
-def cast(value: Any, dtype: Any) -> Any:
-    """Returns a new array of an array's values in another dtype, which begins at a multiple of ALIGNMENT."""
-    memory = np.empty(value.size * np.dtype(dtype).itemsize + ALIGNMENT, np.uint8)
-    array: Any = np.ndarray(value.shape, dtype, memory, -memory.ctypes.data % ALIGNMENT)
-    copy(value, array, "unsafe")
-    return array
+class Uncast:
+    """An array that is cast on its way to its place, by `copy`; np.asarray makes the array that it stands for.
+
+    Args:
+        value: np.ndarray of numbers.
+        dtype: numpy dtype, of numbers too, that it is cast to.
+    """
+
+    def __init__(self, value: Any, dtype: Any) -> None:
+        self.value, self.dtype = value, np.dtype(dtype)
+        self.shape, self.ndim, self.size = value.shape, value.ndim, value.size
+        self.nbytes = value.size * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        with np.errstate(over="ignore"):
+            return self.value.astype(self.dtype).astype(dtype or self.dtype, copy=False)
 
 
 def copy(value: Any, place: Any, casting: Any = "equiv") -> None:
     """Copies an array to a place of its shape, a large one by several cores; what a dtype cannot hold is infinite.
 
     Args:
-        value: np.ndarray.
+        value: np.ndarray, or Uncast.
         place: np.ndarray.
         casting: as of np.copyto.
 
     Raises:
         TypeError: the dtype of `place` is another one than `casting` allows.
     """
+    through = value.dtype
+    value = value.value if isinstance(value, Uncast) else value
     if place.flags.c_contiguous and value.flags.c_contiguous:  # a single row is divided as well
         value, place = value.reshape(-1), place.reshape(-1)
     count = place.nbytes // PART if place.ndim else 0
@@ -86,19 +98,26 @@ def copy(value: Any, place: Any, casting: Any = "equiv") -> None:
     parts = iter(range(0, len(place), rows)) if rows else iter(())  # each is taken by one thread
 
     def work() -> None:
-        with np.errstate(over="ignore"):
-            for first in parts:
-                np.copyto(place[first : first + rows], value[first : first + rows], casting)
+        for first in parts:
+            _copy_part(value[first : first + rows], place[first : first + rows], through, casting)
 
     if not rows:
-        with np.errstate(over="ignore"):
-            np.copyto(place, value, casting)
+        _copy_part(value, place, through, casting)
         return
     helping = _helping(work, min(os.cpu_count() or 1, CORES, count) - 1)
     work()
     for helper in helping:
         if not helper.cancel():  # one that has not begun has nothing left to do: cores may be busy with other things
             helper.result()
+
+
+def _copy_part(value: Any, place: Any, through: Any, casting: Any) -> None:
+    """Copies an array that is cast to the dtype `through` first."""
+    with np.errstate(over="ignore"):
+        if value.dtype != through and place.dtype == through:
+            np.copyto(place, value, "unsafe")
+        else:
+            np.copyto(place, value.astype(through, copy=False), casting)
 
 
 def _helping(work: Callable[[], None], count: int) -> list[Future[None]]:

@@ -14,6 +14,7 @@ import pytest
 
 from npu_shim.cli.scripts import launch
 from npu_shim.distributed.hosts import coming, job, meeting
+from npu_shim.pjrt.arrays import Uncast
 from npu_shim.distributed.launcher import layout, workers
 from npu_shim.rewriter.errors import ConfigError
 
@@ -144,6 +145,8 @@ def test_what_hosts_run_and_feed_is_compared():
         changed = large.copy()
         changed[place] = 1
         assert "'x:0'" in why(told(feeds=[{"x:0": changed}]), before)
+        assert "'x:0'" in why(told(feeds=[{"x:0": Uncast(changed.astype(float), "uint8")}]), before)
+    assert why(told(feeds=[{"x:0": Uncast(large.astype(float), "uint8")}]), before) == ""
     own, other = (told(feeds=[{"x:0": x + n, "n:0": n}], own=["x:0"]) for n in range(2))
     assert "leave its first dimension open" in coming.different(names, [own, own, other], True, own_input=True)
     other["feeds"][0]["n:0"] = own["feeds"][0]["n:0"]

@@ -92,7 +92,7 @@ def test_ctrl_c_comes_behind_a_step_that_reads_the_scripts_own_array(monkeypatch
 def test_a_large_feed_of_another_dtype_is_gone_through_once(monkeypatch, dtype):
     rows = (ROWS * 9).astype(dtype)
     copied, plain = [], feeding.arrays.copy
-    monkeypatch.setattr(feeding.arrays, "copy", lambda value, *of: copied.append(value.dtype) or plain(value, *of))
+    monkeypatch.setattr(feeding.arrays, "copy", lambda of, *to: copied.append(of.value.dtype) or plain(of, *to))
     losses = {}
     for engine in ("session", "pjrt"):
         with tf.Graph().as_default():

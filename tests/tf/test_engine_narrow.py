@@ -120,14 +120,27 @@ def test_a_large_array_is_copied_by_several_cores_as_by_one(monkeypatch, dtype, 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "bool"])
-def test_a_large_array_is_cast_as_numpy_casts_it(monkeypatch, dtype, layout):
+def test_a_large_array_is_cast_on_its_way_as_numpy_casts_it(monkeypatch, dtype, layout):
     monkeypatch.setattr(arrays.os, "cpu_count", lambda: 5)
     value = LAYOUTS[layout]
     with np.errstate(over="ignore"):
-        expected = np.ascontiguousarray(value, dtype)
-    cast = arrays.cast(value, dtype)
-    assert (cast.dtype, cast.shape, cast.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
-    assert cast.ctypes.data % arrays.ALIGNMENT == 0
+        expected = value.astype(dtype)
+    given, place = arrays.Uncast(value, dtype), np.ones(value.shape, dtype)
+    arrays.copy(given, place)
+    assert place.tobytes() == expected.tobytes() == np.asarray(given).tobytes()
+    assert (given.shape, given.nbytes, np.shape(given)) == (expected.shape, expected.nbytes, expected.shape)
+
+
+@pytest.mark.parametrize("dtype", arrays.NARROW)
+def test_what_is_cast_to_float32_and_then_to_16_bits_is_rounded_twice(dtype):
+    # above the middle of two numbers of 16 bits by less than float32 holds: once it is rounded, it is the middle
+    step = 2.0 ** (-11 if dtype == "float16" else -9)
+    value = np.tile([1 + 2 * step + 1e-12, 1 + step + 1e-12], 1 << 20)
+    place, expected = (np.zeros(value.shape, arrays.dtype_of(dtype)) for _ in range(2))
+    arrays.copy(arrays.Uncast(value, "float32"), place, "same_kind")
+    expected[...] = value.astype("float32")
+    assert place.tobytes() == expected.tobytes()
+    assert place.tobytes() != value.astype(place.dtype).tobytes() or dtype == "bfloat16"  # whose cast goes by float32
 
 
 def test_a_copy_waits_for_no_thread_that_has_not_begun(monkeypatch):

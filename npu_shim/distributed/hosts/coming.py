@@ -8,6 +8,8 @@ from typing import Any, Collection, Mapping, Sequence
 
 import numpy as np
 
+from npu_shim.pjrt import arrays
+
 EDGE = 1 << 15  # bytes at either end of a large value that are compared
 INPUT = (
     "%s and %s are fed different values of '%s' in %s: every host has the same input, and feeds its part of it: give "
@@ -19,7 +21,10 @@ FIXED = "%s and %s are fed different values of '%s' in %s, which is no part of a
 
 
 def told(
-    run: str, exchanges: Sequence[str] | None, feeds: Sequence[Mapping[str, Any]], missing: Sequence[str],
+    run: str,
+    exchanges: Sequence[str] | None,
+    feeds: Sequence[Mapping[str, Any]],
+    missing: Sequence[str],
     own: Collection[str] = (),
 ) -> dict[str, Any]:
     """Returns what a host tells of a run, which JSON can hold.
@@ -37,9 +42,7 @@ def told(
     }  # fmt: skip
 
 
-def different(
-    names: Sequence[str], rows: Sequence[Mapping[str, Any]], ready: bool, own_input: bool = False
-) -> str:
+def different(names: Sequence[str], rows: Sequence[Mapping[str, Any]], ready: bool, own_input: bool = False) -> str:
     """What differs between the first host and another one, in words; "" where nothing does.
 
     Args:
@@ -56,9 +59,7 @@ def different(
     return ""
 
 
-def _different(
-    pair: tuple[str, str], first: Mapping[str, Any], row: Mapping[str, Any], ready: bool, fed: str
-) -> str:
+def _different(pair: tuple[str, str], first: Mapping[str, Any], row: Mapping[str, Any], ready: bool, fed: str) -> str:
     run = first["run"]
     if row["run"] != run:
         words = pair[0], run, pair[1], row["run"]
@@ -95,7 +96,7 @@ def _fed(given: Mapping[str, Any], own: Collection[str]) -> dict[str, Any]:
 
 def _digest(value: Any) -> int:
     """A number of a value's bytes; of a large one, of both ends."""
-    if not isinstance(value, (np.ndarray, np.generic, int, float, bool, list, tuple)):
+    if not isinstance(value, (np.ndarray, np.generic, int, float, bool, list, tuple, arrays.Uncast)):
         return 0  # it stays on the device
     array = np.ascontiguousarray(value)
     text: Any = repr(array.tolist()).encode() if array.dtype == object else array.view(np.uint8).reshape(-1)

@@ -120,7 +120,7 @@ def fill(rows: Sequence[dict[str, Any]], steps: Sequence[Mapping[str, Any]], the
         for name, place in row.items():
             if name in there:
                 continue
-            value = np.asarray(feeds[name])
+            value = feeds[name] if isinstance(feeds[name], arrays.Uncast) else np.asarray(feeds[name])
             if value.shape != place.shape:
                 raise ValueError("feed '%s' has shape %s, expected %s" % (name, value.shape, place.shape))
             narrows = value.dtype == np.float32 and place.dtype.name in arrays.NARROW

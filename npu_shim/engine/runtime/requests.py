@@ -21,7 +21,7 @@ class Request:
         handler: TensorFlow's own fetch handler, which arranges the results as the caller's fetches.
         tensors: names of the fetched tensors, in the handler's order.
         targets: names of the operations that are run.
-        feeds: tensor name -> np.ndarray.
+        feeds: tensor name -> np.ndarray, or `arrays.Uncast` of a large one, which is not fetched.
     """
 
     handler: Any
@@ -69,12 +69,13 @@ def of(graph, fetches, feed_dict):
     """Returns the Request of a run, or None for one that only TensorFlow can read or that it will reject."""
     try:
         handler = tf_internals.fetch_handler(graph, fetches)
+        tensors = tuple(tensor.name for tensor in handler.fetches())
         feeds = {}
         for tensor, value in tf_internals.fed_tensors(graph, feed_dict):
-            feeds[tensor.name] = _array(tensor, value)
+            array = _array(tensor, value)
+            feeds[tensor.name] = np.asarray(array) if tensor.name in tensors else array
     except (TypeError, ValueError, KeyError, StopIteration):
         return None
-    tensors = tuple(tensor.name for tensor in handler.fetches())
     return Request(handler, tensors, tuple(operation.name for operation in handler.targets()), feeds)
 
 
@@ -109,10 +110,10 @@ def _array(tensor, value):
 
 
 def _as_dtype(value, dtype):
-    """The same as np.asarray; what it makes of a large array of another dtype is where programs read it as it is."""
+    """The same as np.asarray; a large array of another dtype is cast on its way to its place."""
     is_large = isinstance(value, np.ndarray) and value.size * np.dtype(dtype).itemsize >= arrays.PART
     if is_large and value.dtype != dtype and {value.dtype.kind, np.dtype(dtype).kind} <= set("biuf"):
-        return arrays.cast(np.asarray(value), dtype)
+        return arrays.Uncast(np.asarray(value), dtype)
     return np.asarray(value, dtype=dtype)
 
 
