@@ -14,8 +14,8 @@ import pytest
 
 from npu_shim.cli.scripts import launch
 from npu_shim.distributed.hosts import coming, job, meeting
-from npu_shim.pjrt.arrays import Uncast
 from npu_shim.distributed.launcher import layout, workers
+from npu_shim.pjrt.arrays import Uncast
 from npu_shim.rewriter.errors import ConfigError
 
 SOON = 20.0  # seconds that nothing here takes
