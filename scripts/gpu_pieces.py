@@ -59,8 +59,9 @@ class _Lowering:
 
 
 def write(folder, size, graphs=None, wheels=None, scripts=None, recorded=None):
-    """Writes all pieces; arguments as of scripts/gpu_check."""
-    os.makedirs(folder)
+    """Writes all pieces that are not there; arguments as of scripts/gpu_check. Ends the process at another size's."""
+    os.makedirs(folder, exist_ok=True)
+    _note_size(os.path.join(folder, "size"), size)
     tf.disable_v2_behavior()
     checked, forms, large = SIZES[size]
     for model, sizes in checked.items():
@@ -76,14 +77,27 @@ def write(folder, size, graphs=None, wheels=None, scripts=None, recorded=None):
             write_step(folder, "step-%s-%s" % (name, form), *_graph(graphs, name, form))
     write_step(folder, "random", *_random(), compare=False, session=True)
     for path in sorted(glob.glob(os.path.join(recorded, "net-*.npz"))) if recorded else ():
-        step = Step.read(path)
-        step.expect(*OnDevice(step).result())
-        step.write(os.path.join(folder, os.path.basename(path)))
+        to = os.path.join(folder, os.path.basename(path))
+        if not os.path.exists(to):
+            step = Step.read(path)
+            step.expect(*OnDevice(step).result())
+            step.write(to)
     for path in sorted(glob.glob(os.path.join(wheels, "*.whl"))) if wheels else ():
         _split(path, os.path.join(folder, "wheel-" + os.path.basename(path)))
     for path in sorted(glob.glob(os.path.join(scripts, "*"))) if scripts else ():
         kind = "script" if path.endswith(".py") else "data"
         shutil.copy(path, os.path.join(folder, "%s-%s" % (kind, os.path.basename(path))))
+
+
+def _note_size(path, size):
+    """Writes the size of the pieces in a folder to a file there; ends the process where they have another one."""
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            there = file.read()
+        if there != size:
+            raise SystemExit("'%s' has pieces of size %s: give another folder" % (os.path.dirname(path), there))
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(size)
 
 
 def record(folder):
@@ -176,6 +190,9 @@ def write_step(folder, name, graph, fetches, feeds, rules, form, compare=True, s
         compare: whether this CPU runs the step, too.
         session: whether a session computes what is expected, in STEPS runs.
     """
+    path = os.path.join(folder, name + ".npz")
+    if os.path.exists(path):
+        return
     products = "highest" if form == "float32" else FORMS[form][1]
     shapes = {key: list(value.shape) for key, value in feeds.items()}
     source = Source.of(graph).of_step(fetches)
@@ -190,7 +207,6 @@ def write_step(folder, name, graph, fetches, feeds, rules, form, compare=True, s
         step.expect(*OnDevice(_lowered(prepared, given, products, "cpu")).result())
     if session:
         step.expected = _drawn_in_session(graph, fetches)
-    path = os.path.join(folder, name + ".npz")
     step.write(path)
     print("%s: %.1f MB" % (name, os.path.getsize(path) / 1e6), flush=True)
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import bench_xla_report
 import numpy as np
 
-from npu_shim.pjrt import arrays, jax_compat, manifest, placement, program_cache
+from npu_shim.pjrt import arrays, atomic_write, jax_compat, manifest, placement, program_cache
 from npu_shim.pjrt.program import Program
 
 STEPS = 5
@@ -39,11 +39,12 @@ class Step:
         self.expected = {"losses": losses, **{"update/" + key: value for key, value in updates.items()}}
 
     def write(self, path):
-        """Writes it to a file."""
+        """Writes it to a file, which appears whole or not at all."""
         head = {"asked": self.asked, "manifest": asdict(self.manifest), "rules": self.rules}
         parts = {"feed": self.feeds, "state": self.stored, "expected": self.expected}
         named = {"%s/%s" % (kind, name): value for kind, part in parts.items() for name, value in part.items()}
-        np.savez_compressed(path, head=json.dumps(head), content=np.frombuffer(self.content, np.uint8), **named)
+        with atomic_write.file(path) as file:
+            np.savez_compressed(file, head=json.dumps(head), content=np.frombuffer(self.content, np.uint8), **named)
 
     @classmethod
     def read(cls, path):
