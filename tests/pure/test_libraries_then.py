@@ -173,6 +173,21 @@ def test_a_script_of_the_time_runs(library, script, tmp_path):
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_a_reader_of_cdflib_1_can_be_closed(tmp_path):
+    (tmp_path / "cdflib").mkdir()
+    (tmp_path / "cdflib" / "__init__.py").write_text("from .cdfread import CDF\n")
+    reader = "import io\nclass CDF:\n    def __init__(self):\n        self._f = io.BytesIO()\n"
+    (tmp_path / "cdflib" / "cdfread.py").write_text(reader)
+    code = "from npu_shim.compat.python import aliases; aliases.install()\n"
+    code += "import cdflib; file = cdflib.CDF(); opened = file._f; file.close(); file.close(); assert opened.closed"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=str(tmp_path), env={**os.environ, "NPU_SHIM_LOG": "on"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("cdflib") == 1  # said once
+
+
 def test_pandas_3_is_told_of_to_a_script_that_makes_a_frame(tmp_path):
     pandas = pytest.importorskip("pandas")
     (tmp_path / "script.py").write_text("import pandas as pd\n%s" % ("pd.DataFrame({'a': [1]})\n" * 2))

@@ -31,6 +31,12 @@ def rgb_bytes(canvas: Any) -> bytes:
     return np.asarray(canvas.buffer_rgba())[..., :3].tobytes()
 
 
+def close_file(reader: Any) -> None:
+    """Closes what a CDF reader of cdflib reads, which later versions do when the reader goes; as CDF.close."""
+    if hasattr(getattr(reader, "_f", None), "close"):  # a reader of a failed download has none
+        reader._f.close()
+
+
 def with_rows(
     frame: Any, other: Any, ignore_index: bool = False, verify_integrity: bool = False, sort: bool = False
 ) -> Any:

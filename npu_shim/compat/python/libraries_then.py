@@ -1,4 +1,4 @@
-"""SciPy, pandas, Pillow, scikit-learn, scikit-image, OpenCV, h5py and gym as `aliases` restores them, in its tables.
+"""SciPy, pandas, Pillow, scikit-learn, scikit-image, OpenCV, h5py, cdflib and gym as `aliases` restores them: tables.
 
 `scripts/compare_versions --library NAME` lists what differs; what is only told of is in `then.json`.
 """
@@ -82,6 +82,7 @@ METHODS = {
         "ImageDraw.multiline_textsize": (_IMAGES + "text_size", "Pillow 10"),
     },
     "PIL.ImageFont": {"ImageFont.getsize": (libraries.__name__ + ".font_size", "Pillow 10")},
+    "cdflib.cdfread": {"CDF.close": (libraries.__name__ + ".close_file", "cdflib 1.0")},
     "pandas.core.series": {
         "Series.get_value": (_PANDAS + "value_of_series", "pandas 1.0"),
         "Series.set_value": (_PANDAS + "with_value_in_series", "pandas 1.0"),

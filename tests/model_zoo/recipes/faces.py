@@ -36,10 +36,10 @@ def ages(net, random, count=205):
     pd.DataFrame(rows).to_feather(str(net / "faces" / "wiki.feather"))
 
 
-def celebrities(folder, random, people=6, each=4):
+def celebrities(folder, random, people=6, photos=4):
     """Photos of faces, a folder a person."""
     for person in range(people):
-        images(folder / ("person%d" % person), random, each, (112, 112))
+        images(folder / ("person%d" % person), random, photos, (112, 112))
 
 
 RECIPES = (

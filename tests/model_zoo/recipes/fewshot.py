@@ -12,12 +12,12 @@ def mini_imagenet(folder, random, classes=5, count=16):
             images(folder / part / ("n%08d" % number), random, count, (84, 84))
 
 
-def stored_imagenet(folder, random, kinds=8, each=30):
+def stored_imagenet(folder, random, kinds=8, samples=30):
     """84 by 84 images of `kinds` kinds in three parts, and a vector for the name of each kind."""
     folder.mkdir(parents=True)
     for part in ("train", "val", "test"):
-        targets = np.repeat(np.arange(kinds), each)
-        features = random.integers(0, 256, (kinds * each, 84, 84, 3)).astype(np.uint8)
+        targets = np.repeat(np.arange(kinds), samples)
+        features = random.integers(0, 256, (kinds * samples, 84, 84, 3)).astype(np.uint8)
         np.savez(str(folder / ("few-shot-%s.npz" % part)), features=features, targets=targets)
         np.savez(str(folder / ("few-shot-wordemb-%s.npz" % part)), features=random.normal(size=(kinds, 300)))
 

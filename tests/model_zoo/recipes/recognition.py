@@ -1,7 +1,7 @@
 """Recognition: text in images, digits out of place or made of points, actions in videos."""
 
 import numpy as np
-from data import images, write
+from data import folders, images, write
 from recipe import Recipe
 
 
@@ -47,6 +47,18 @@ def points(folder, random, count=24, size=200):
         write(folder / (part + "_files.txt"), part + "_0.h5\n")
 
 
+def pedestrians(folder, random, people=36, pictures=5):
+    """Pictures of people who walk, 128 by 64, named by person, camera, sequence and box."""
+    from PIL import Image
+
+    part = folder / "bounding_box_train"
+    part.mkdir(parents=True)
+    for number in range(people * pictures):
+        picture = random.integers(0, 256, (128, 64, 3)).astype(np.uint8)
+        name = "%04d_c%ds1_%06d_01.jpg" % (number // pictures, 1 + number % 3, number)
+        Image.fromarray(picture).save(str(part / name))
+
+
 RECIPES = (
     Recipe(
         "TensorFlow/built-in/nlp/CNN-CTC_ID0683_for_TensorFlow",
@@ -78,6 +90,13 @@ RECIPES = (
         "train_val_cls.py -t {net}/points/train_files.txt -v {net}/points/test_files.txt -s {net}/saved "
         "-m pointcnn_cls -p NPU -x mnist_x2_l4 --batch_size 4 --epochs 1",
         lambda net, random: points(net / "points", random),
+        limit=600,
+    ),
+    Recipe(
+        "TensorFlow/contrib/cv/DeepSort_ID0505_for_TensorFlow",
+        "train_market1501.py --number_of_steps=2 --dataset_dir={net}/market --log_dir={net}/out",
+        lambda net, random: (pedestrians(net / "market", random), folders(net, "out")),
+        checkpoint="out/*/mode.ckpt.index",
         limit=600,
     ),
 )

@@ -19,6 +19,15 @@ def cifar_records(path, random, count=64):
     ])  # fmt: skip
 
 
+def rides(folder, random, count=8, size=(128, 416)):
+    """Three views side by side of a drive, and the camera's matrix of each, in the list of their names."""
+    height, width = size
+    images(folder / "drive", random, count, (height, 3 * width))
+    for number in range(count):
+        write(folder / "drive" / ("%d_cam.txt" % number), "241.7,0,204.2,0,246.3,59.0,0,0,1\n")
+    write(folder / "train.txt", "".join("drive %d\n" % number for number in range(count)))
+
+
 def flights(folder, random, count=4, size=(128, 128)):
     """Three views side by side, the depth of some pixels, where it is known, the camera's matrix; and their lists."""
     from PIL import Image
@@ -69,6 +78,15 @@ RECIPES = (
         cwd="wideresnet_ID0175_for_TensorFlow",
         checkpoint="out/wideresnet.ckpt-0.index",
         loss=(3, 7),
+        limit=600,
+    ),
+    Recipe(
+        "TensorFlow/contrib/cv/DeepMatchVO_ID2363_for_TensorFlow",
+        "train.py --dataset_dir={net}/rides --checkpoint_dir={net}/out --max_steps=3 --summary_freq=1 --batch_size=2 "
+        "--learning_rate=0.001 --steps_per_epoch=3 --save_freq=2",
+        lambda net, random: rides(net / "rides", random),
+        mode="allow_fp32_to_fp16",
+        checkpoint="out/model*.index",
         limit=600,
     ),
     Recipe(
