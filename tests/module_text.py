@@ -4,8 +4,8 @@ Statements may also stand in one line, with semicolons.
 """
 
 import ast
+import collections
 import re
-from typing import Any, NamedTuple
 
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.ir.attributes import Callee, DType, Shape, Tensor, Unbound
@@ -28,14 +28,8 @@ NUMBER = re.compile(r"-?(inf|nan|\d+(\.\d*)?(e[+-]?\d+)?)")
 SHAPE = re.compile(r"<([\d?,*]*)>")
 
 
-class Statement(NamedTuple):
-    """A node as it is written."""
-
-    name: str
-    op: str
-    attrs: list[tuple[str, Any]]
-    inputs: list[str]
-    device: str
+# a node as it is written; attrs are (name, value) pairs
+Statement = collections.namedtuple("Statement", "name op attrs inputs device")
 
 
 def parse(text, known=registered):
