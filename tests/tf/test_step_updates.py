@@ -49,12 +49,12 @@ def cases_of(op):
     is_sparse = any(arg.name == "indices" for arg in tf_internals.op_def(op).input_arg)
     ways = [(ids, (4, 2)) for ids in IDS] if is_sparse else [(None, shape) for shape in SHAPES]
     dtypes = FLOATS if "Apply" in op else [*FLOATS, *WHOLE]
-    found = [
+    cases = [
         (dtype, flags, ids, shape)
         for dtype in dtypes if _takes(op, dtype)
         for flags in _flags(op) for ids, shape in ways
     ]  # fmt: skip
-    return found
+    return cases
 
 
 def _takes(op, dtype):
@@ -72,9 +72,9 @@ def some_of(ops):
 
 def _some_of(ops):
     for number, op in enumerate(ops):
-        found = cases_of(op)
-        assert found, op
-        chosen = found if NIGHTLY else [found[number * 7 % len(found)]]
+        cases = cases_of(op)
+        assert cases, op
+        chosen = cases if NIGHTLY else [cases[number * 7 % len(cases)]]
         for at, case in enumerate(chosen):
             yield (op, number + at, *case)
 
@@ -93,11 +93,11 @@ class Graph:
 
     def variable(self, shape, dtype, is_handle, most=2.0):
         name = "v%d" % len(self.variables)
-        made = tf.Variable(
+        variable = tf.Variable(
             self.numbers(shape, dtype, most / 8, most), name=name, use_resource=is_handle, dtype=tf.as_dtype(dtype)
         )
-        self.variables.append(made)
-        return made.handle if is_handle else made._ref()
+        self.variables.append(variable)
+        return variable.handle if is_handle else variable._ref()
 
     def add(self, op, number, dtype, flags, ids, shape):
         inputs, attrs = {}, dict(flags)
@@ -211,12 +211,12 @@ def slices(graph, is_handle):
 
 def count_up(graph, is_handle):
     for dtype in (tf.int32, tf.int64):
-        made = tf.Variable(tf.constant(5, dtype), use_resource=is_handle)
-        graph.variables.append(made)
+        variable = tf.Variable(tf.constant(5, dtype), use_resource=is_handle)
+        graph.variables.append(variable)
         if is_handle:
-            node = tf.raw_ops.ResourceCountUpTo(resource=made.handle, limit=2**31 - 1, T=dtype)
+            node = tf.raw_ops.ResourceCountUpTo(resource=variable.handle, limit=2**31 - 1, T=dtype)
         else:
-            node = tf.raw_ops.CountUpTo(ref=made._ref(), limit=2**31 - 1)
+            node = tf.raw_ops.CountUpTo(ref=variable._ref(), limit=2**31 - 1)
         graph.nodes.append(("CountUpTo", node))
 
 
