@@ -12,6 +12,7 @@ import heapq
 from dataclasses import dataclass
 from typing import Any, Callable, Collection, Iterable, Iterator, Mapping
 
+from npu_shim.step import seldom
 from npu_shim.step.frames import ENTERS, MERGES, NEXTS, SWITCHES, value_source
 from npu_shim.step.graph import Node, Source
 
@@ -143,6 +144,8 @@ class Level:
         results: names of nodes whose outputs the graph returns.
         nodes: of the graph.
         is_costly: whether an op is worth skipping.
+        writes: the numbers of a node's inputs through which it may write to a variable.
+        is_light: as of `seldom.is_skipped_seldom`.
     """
 
     before: Mapping[str, set[str]]
@@ -153,6 +156,8 @@ class Level:
     results: Collection[str]
     nodes: Mapping[str, Node]
     is_costly: Callable[[str], bool]
+    writes: Callable[[Node], Collection[int]]
+    is_light: Callable[[Node], bool]
 
     def arranged(self, units: Iterable[str], within: frozenset[Source]) -> Iterator[Any]:
         """Yields the items of units in an order of theirs, the conditionals among them as one item each.
@@ -170,7 +175,7 @@ class Level:
             yield from map(self.item, units)
             return
         for key, group in _groups(units, self.before, keys):
-            if key is None or not self._is_worth(group):
+            if key is None or not self._is_worth(group, key, within):
                 yield from map(self.item, group)
             else:
                 yield self._conditional(key, group, within | {key})
@@ -184,9 +189,16 @@ class Level:
     def _sides(self, unit: str) -> Sides:
         return self.lives.of_unit(self.members[unit], self.nodes)
 
-    def _is_worth(self, group: list[str]) -> bool:
+    def _is_worth(self, group: list[str], key: Source, within: frozenset[Source]) -> bool:
         names = [name for unit in group for name in self.members[unit]]
-        return len(names) > MANY or any(self._costs(self.nodes[name]) for name in names)
+        worth = len(names) > MANY or any(self._costs(self.nodes[name]) for name in names)
+        return worth and not self._is_seldom_skipped(group, names, key, within | {key})
+
+    def _is_seldom_skipped(self, group: list[str], names: list[str], key: Source, within: frozenset[Source]) -> bool:
+        alone = all(within.issuperset(self._sides(unit)) for unit in group)  # no conditional is in it
+        writing = {self._sides(unit).get(key) for unit in group if self.writes(self.nodes[self.members[unit][0]])}
+        alone = alone and len(writing) == 1
+        return alone and seldom.is_skipped_seldom(key, names, self.nodes, self.writes, self.is_light)
 
     def _costs(self, node: Node) -> bool:
         if node.op == "Sum" and self.nodes[node.inputs[1][0]].op == "BroadcastGradientArgs":

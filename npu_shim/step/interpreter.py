@@ -142,7 +142,9 @@ class Run:
         """The order of a graph, made once."""
         if id(graph) not in self._schedules:
             written = {name: self._writes(node) for name, node in graph.nodes.items()}
-            self._schedules[id(graph)] = schedule.schedule(graph, lambda node: written[node.name], writers.is_costly)
+            self._schedules[id(graph)] = schedule.schedule(
+                graph, lambda node: written[node.name], writers.is_costly, writers.is_light
+            )
         return self._schedules[id(graph)]
 
     def _writes(self, node: Node) -> Sequence[int]:

@@ -93,18 +93,22 @@ class Schedule:
     users: Mapping[str, list[str]]
 
 
-def schedule(graph: Graph, writes: Callable[[Node], Collection[int]], is_costly: Callable[[str], bool]) -> Schedule:
+def schedule(
+    graph: Graph, writes: Callable[[Node], Collection[int]], is_costly: Callable[[str], bool],
+    is_light: Callable[[Node], bool],
+) -> Schedule:  # fmt: skip
     """Puts a graph in order.
 
     Args:
         graph: a program's, or a function's body.
         writes: the numbers of a node's inputs through which it may write to a variable.
         is_costly: whether an op on the side of a conditional that is not taken is worth skipping.
+        is_light: as of `seldom.is_skipped_seldom`.
 
     Raises:
         Refusal: there is no such order.
     """
-    return _Scheduler(graph, writes, is_costly).whole()
+    return _Scheduler(graph, writes, is_costly, is_light).whole()
 
 
 @dataclass
@@ -117,9 +121,11 @@ class _Level:
 
 class _Scheduler:
     def __init__(
-        self, graph: Graph, writes: Callable[[Node], Collection[int]], is_costly: Callable[[str], bool]
-    ) -> None:
+        self, graph: Graph, writes: Callable[[Node], Collection[int]], is_costly: Callable[[str], bool],
+        is_light: Callable[[Node], bool],
+    ) -> None:  # fmt: skip
         self._graph, self._nodes, self._writes, self._is_costly = graph, graph.nodes, writes, is_costly
+        self._is_light = is_light
         self._before = frames.before_each(graph)
         self._order = frames.in_order(graph, self._before)
         self._lives = branches.lives(self._order, self._nodes)
@@ -194,6 +200,7 @@ class _Scheduler:
         return branches.Level(
             before, level.members, functools.partial(self._item, level), self._lives, self._users,
             {name for name, output in self._graph.results.values() if output != CONTROL}, self._nodes, self._is_costly,
+            self._writes, self._is_light,
         ).arranged(order, self._around(path))  # fmt: skip
 
     def _item(self, level: _Level, unit: str) -> Item:

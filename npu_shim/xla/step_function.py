@@ -25,7 +25,7 @@ from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session.clusters import unchecked
 from npu_shim.step import packing
 from npu_shim.xla import pipeline, rewriting, states
-from npu_shim.xla.passes import host_reports, pruning, shared_constants, writers
+from npu_shim.xla.passes import host_reports, pruning, quick_tests, shared_constants, writers
 from npu_shim.xla.sources import Argument, Source
 from npu_shim.xla.states import StateVariable
 
@@ -223,11 +223,12 @@ def of_step(
 
 
 def _module_of(graph_def, fetches, feeds):
-    """The module of a step, without prints, assertions, copies of constants; what is fed and fetched is what is fed."""
+    """The module of a step, without what sessions alone need and copies of constants; what is fed is fetched as fed."""
     results = pipeline.results_of(map(_name, fetches))
     results.update((feed.name, name + ":0") for name, feed in feeds.items() if feed.name in results)
     module = pipeline.module_of(graph_def, results)
     host_reports.eliminate(module)
+    quick_tests.fail(module)
     shared_constants.share(module)
     return module
 

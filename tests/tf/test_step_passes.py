@@ -20,7 +20,7 @@ from npu_shim.rewriter.passes.pipeline import Pass, Pipeline
 from npu_shim.session.clusters import unchecked
 from npu_shim.session.pipeline import SESSION
 from npu_shim.xla import step_function
-from npu_shim.xla.passes import dead_control_dependencies, shared_constants
+from npu_shim.xla.passes import dead_control_dependencies, quick_tests, shared_constants
 from npu_shim.xla.pipeline import PRUNE
 from npu_shim.xla.sources import Source
 
@@ -128,6 +128,36 @@ def test_equal_constants_are_one_but_for_those_that_wait_or_are_fetched():
     assert "z:AddN{N=4, T=float32}(a, a, c, d, ^a)" in shown
     assert "w:Pow{T=float32}(y, e)" in shown
     assert sorted(node.name for node in module.graph if node.op == "Const") == ["a", "c", "d", "e", "f"]
+
+
+QUICK = """
+g:Placeholder{dtype=float32} squares:L2Loss{T=float32}(g) q:IsFinite{T=float32, _npu_shim_quick_test=true}(squares)
+slow:IsFinite{T=float32}(g) y:LogicalOr(q, slow)
+"""
+
+
+def test_quick_tests_fail_and_what_they_alone_need_goes():
+    module = module_of(QUICK + "return y:0=y")
+    quick_tests.fail(module)
+    assert structure.violations(module) == []
+    shown = text.show(module)
+    assert "q:Const{dtype=bool, value=bool<>(false)}" in shown
+    assert "y:LogicalOr(q, slow)" in shown
+    assert "L2Loss" not in shown
+
+
+@pytest.mark.parametrize("source", [
+    QUICK + "return y:0=y q:0=q",
+    "g:Placeholder{dtype=float32} q:IsFinite{T=float32}(g) return q:0=q",
+    """g:Placeholder{dtype=float32} e:Enter{T=float32, frame_name="f"}(g)
+    q:IsFinite{T=float32, _npu_shim_quick_test=true}(e) n:LogicalNot(q) x:Exit{T=bool}(n) return x:0=x""",
+])  # fmt: skip
+def test_quick_tests_that_are_fetched_or_in_loops_stay_as_other_tests_do(source):
+    module = module_of(source)
+    module.graph.sort()
+    before = text.show(module)
+    quick_tests.fail(module)
+    assert text.show(module) == before
 
 
 # -- running -----------------------------------------------------------------------------------------------------------

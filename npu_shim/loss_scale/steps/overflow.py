@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import ranks
 from npu_shim.loss_scale.steps import dead
-from npu_shim.options.ops.scopes import EQUAL_SHAPES, attributes
+from npu_shim.options.ops.scopes import EQUAL_SHAPES, QUICK_TEST, attributes
 from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 
 
@@ -38,7 +38,9 @@ def all_finite(gradients: Sequence[Any], known: tf.Tensor | None = None) -> tf.T
         dead.tell([g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients])
     with keep_dtype(), tf.name_scope("all_finite"):
         known = magnitudes(gradients) if known is None else known
-        quick = tf.is_finite(tf.reduce_sum(known))
+        total = tf.reduce_sum(known)
+        with attributes(**{QUICK_TEST: True}):
+            quick = tf.is_finite(total)
         # a sum of squares overflows before its terms do: look at each value when the sum is not finite
         with attributes(**{EQUAL_SHAPES: True}):
             return tf.cond(quick, lambda: tf.identity(quick), lambda: _every_value_finite(gradients))

@@ -16,9 +16,11 @@ from npu_shim.options.ops import kept_gradients
 from npu_shim.rewriter.errors import ConfigError, nearest, one_of
 from npu_shim.rewriter.graph.graph_view import KEEP, KEEP_WITH_GRADIENTS, TO_FLOAT
 
-# attributes of our own that XLA clusters read
+# attributes of our own that XLA clusters and compiled steps read
 OPT_OUT = "_without_npu_compile"  # of npu_scope.without_npu_compile_scope: the op stays outside
 EQUAL_SHAPES = "_npu_shim_equal_shapes"  # of a Merge: both sides have the same shapes
+# of a bool scalar that spares a session a slower test, which would be true as well: compiled, that one is enough
+QUICK_TEST = "_npu_shim_quick_test"
 TO_FLOAT_DTYPES = ("float16", "bfloat16", "float32")
 
 
