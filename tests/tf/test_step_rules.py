@@ -24,7 +24,8 @@ from npu_shim.step.refusals import Unsupported  # noqa: E402
 SEEDS = range(40 if os.environ.get("NPU_SHIM_NIGHTLY") else 1)
 ROUGH = {"Digamma": 50, "Lgamma": 50, "Pow": 20, "Prod": 30, "Cumprod": 30, "Erfinv": 50, "Tan": 50, "Sinh": 20,
          "Cosh": 20, "Exp": 10, "Selu": 10, "Expm1": 20, "LRN": 20, "Softplus": 20, "Atanh": 20,
-         "CropAndResizeGradBoxes": 40, "Conv2DBackpropFilter": 50, "Conv3DBackpropFilterV2": 50,
+         "CropAndResizeGradBoxes": 40, "Betainc": 200,
+         "DepthwiseConv2dNativeBackpropFilter": 60, "Conv2DBackpropFilter": 50, "Conv3DBackpropFilterV2": 50,
          **dict.fromkeys(("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3"), 30)}  # fmt: skip
 
 ALL = {**CASES, **FAMILIES, **VALUES}

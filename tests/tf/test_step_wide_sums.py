@@ -61,7 +61,39 @@ SUMS = {  # of x [n, 2], and rows of it that data chooses; the same of NumPy's f
         lambda x, rows: tf.sparse_tensor_dense_matmul(sparse(x), tf.ones([MANY, 2], x.dtype)),
         lambda x, rows: np.repeat(np.bincount(IDS, x[:, 0])[:, None], 2, 1),
     ),
+    "a cumulative sum": (lambda x, rows: tf.cumsum(x)[-3:], lambda x, rows: x.cumsum(0)[-3:]),
+    "half the squares": (lambda x, rows: tf.nn.l2_loss(rows / 2), lambda x, rows: (rows * rows).sum() / 8),
+    "segments in any order": (
+        lambda x, rows: tf.math.unsorted_segment_sum(tf.gather(x, PLACES), IDS, 3),
+        lambda x, rows: _segment(x, rows, np.sum),
+    ),
+    "scattered": (
+        lambda x, rows: tf.scatter_nd(IDS[:, None], tf.gather(x, PLACES), [3, 2]),
+        lambda x, rows: _segment(x, rows, np.sum),
+    ),
+    "gradient of a lookup": (
+        lambda x, rows: _gradient(x, lambda w: tf.gather(w, IDS) * tf.gather(x, PLACES)),
+        lambda x, rows: _segment(x, rows, np.sum),
+    ),
+    "gradient of a broadcast": (
+        lambda x, rows: _gradient(x, lambda w: w[:1] * x)[0], lambda x, rows: x.sum(0),
+    ),
+    "a product": (lambda x, rows: tf.matmul(x, x, transpose_a=True), lambda x, rows: x.T @ x),
+    "mean of a map": (
+        lambda x, rows: tf.nn.avg_pool(image(x), [1, 60, 100, 1], [1, 1, 1, 1], "VALID"),
+        lambda x, rows: x.mean(0).reshape(1, 1, 1, 2),
+    ),
+    "log of a sum": (lambda x, rows: tf.reduce_logsumexp(x, 0), lambda x, rows: np.log(np.exp(x).sum(0))),
+    "statistics": (
+        lambda x, rows: tf.nn.fused_batch_norm(image(x), [1.0, 1.0], [0.0, 0.0])[1], lambda x, rows: x.mean(0),
+    ),
 }  # fmt: skip
+
+
+def _gradient(x, of):
+    """With respect to a matrix [3, 2] of x's dtype."""
+    w = tf.constant(np.ones((3, 2)), x.dtype)
+    return tf.convert_to_tensor(tf.gradients(of(w), w)[0])
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])

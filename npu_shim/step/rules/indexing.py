@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step.masks import there
+from npu_shim.step.platforms import summed_widely
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Rows, Turned, ints, is_known, traced, whole
@@ -157,6 +158,7 @@ def at_places(array: Any, indices: Any) -> Any:
     return jnp.asarray(array).at[tuple(_in_range(part, size) for part, size in zip(parts, array.shape))]
 
 
+@summed_widely
 def scatter_nd(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> Any:
     """ScatterNd: updates of one place add up."""
     zeros = jnp.zeros(ints(shape), updates.dtype)
@@ -178,7 +180,7 @@ def _tensor_scatter(method: str) -> Rule:
     def scattered(attrs: Attrs, x: Any, indices: Any, updates: Any) -> Any:
         return getattr(at_places(x, indices), method)(updates, mode="drop")
 
-    return Rule(scattered)
+    return Rule(summed_widely(scattered) if method in ("add", "subtract") else scattered)
 
 
 # -- segments ----------------------------------------------------------------------------------------------------------
@@ -206,7 +208,7 @@ def _unsorted(kind: str) -> Rule:
         start = jnp.full((whole(count), *rest), STARTS[kind](x.dtype), x.dtype)
         return getattr(at_rows(start, places), METHODS[kind])(rows, mode="drop")
 
-    return Rule(reduced, known=(2,))
+    return Rule(summed_widely(reduced) if kind in ("Sum", "Prod") else reduced, known=(2,))
 
 
 RULES = {
@@ -221,9 +223,7 @@ RULES = {
     "ScatterNd": Rule(scatter_nd, known=(2,), rows=scatter_nd_of_rows),
     "TensorScatterUpdate": _tensor_scatter("set"),
     "TensorScatterAdd": _tensor_scatter("add"),
-    "TensorScatterSub": Rule(
-        lambda attrs, x, indices, updates: at_places(x, indices).subtract(updates, mode="drop")
-    ),
+    "TensorScatterSub": _tensor_scatter("subtract"),
     "ScatterNdNonAliasingAdd": _tensor_scatter("add"),
     "TensorScatterMax": _tensor_scatter("max"),
     "TensorScatterMin": _tensor_scatter("min"),

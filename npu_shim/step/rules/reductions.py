@@ -208,7 +208,7 @@ def _segments(kind: str) -> Rule:
         present = jnp.zeros(count, bool).at[ids].set(True, mode="drop").reshape((-1,) + (1,) * (x.ndim - 1))
         return jnp.where(present, result, np.array(start, x.dtype))
 
-    return Rule(reduced)
+    return Rule(summed_widely(reduced) if kind in ("Sum", "Prod") else reduced)
 
 
 def segment_count(attrs: Attrs, ids: Any) -> int:
