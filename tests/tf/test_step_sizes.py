@@ -183,9 +183,9 @@ def test_sizes_of_networks(table):
         for name, (function, *given) in table.items():
             tolerance = given.pop() if isinstance(given[-1], float) else TOLERANCE
             fed = {tf.placeholder(value.dtype, value.shape): value for value in given}
-            made = function(*fed)
+            outputs = function(*fed)
             feeds.update(fed)
-            tensors = [tf.convert_to_tensor(tensor) for tensor in (made if isinstance(made, list) else [made])]
+            tensors = [tf.convert_to_tensor(tensor) for tensor in (outputs if isinstance(outputs, list) else [outputs])]
             fetches += tensors
             owners += [(name, number, tolerance) for number in range(len(tensors))]
         with tf.Session() as session:

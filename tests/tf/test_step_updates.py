@@ -48,7 +48,7 @@ def cases_of(op):
     """All (dtype, attributes, ids or None, shape of the variable) of an op whose kernel takes that dtype."""
     is_sparse = any(arg.name == "indices" for arg in tf_internals.op_def(op).input_arg)
     ways = [(ids, (4, 2)) for ids in IDS] if is_sparse else [(None, shape) for shape in SHAPES]
-    dtypes = FLOATS if "Apply" in op else [*FLOATS, *WHOLE]
+    dtypes = FLOATS if "Apply" in op or "Div" in op else [*FLOATS, *WHOLE]  # quotients of whole numbers are refused
     cases = [
         (dtype, flags, ids, shape)
         for dtype in dtypes if _takes(op, dtype)
