@@ -377,13 +377,14 @@ class Engine:
 
     def _on_device(self, run, number, group, is_last, part, written):
         """Runs steps; returns dict of fetch to value (empty but for the last), None if the session must run them."""
-        steps, ran = [_of(given, run.step.parts[part].feeds) for given in group], False
+        ran = False
         try:
             number = self.programs.current(number)
+            steps = [self.programs.fitted(number, _of(given, run.step.parts[part].feeds)) for given in group]
             most = self.programs.most[number]
             if not self.bring(run, written):
                 return None
-            staging = self._staging(run, number, steps[0]) if part == 0 and len(steps) == 1 else {}
+            staging = self._staging(run, number, steps[0]) if part == 0 and self.programs.stages(number, steps) else {}
             for first in range(0, len(steps), most):
                 fetched = self.device.run(number, *steps[first : first + most], **staging)
                 ran = True

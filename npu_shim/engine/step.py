@@ -93,6 +93,7 @@ class Part:
         then: the session's part.
         constants: Constants, which the session computes first.
         meeting: the `cluster.Meeting` of ranks that run it together, None for a program of this process alone.
+        bundles: the `sparse_feeds.Bundles` that are padded, () for none; None where nobody has looked for any.
     """
 
     program: Any
@@ -100,17 +101,19 @@ class Part:
     then: HostRun
     constants: Tuple[Constant, ...] = ()
     meeting: Any = None
+    bundles: Any = None
 
     @property
     def feeds(self):
         """Names of the tensors that the program takes, in its order."""
         return [feed.name for feed in self.prepared.feeds.values()]
 
-    def compiled(self, shapes, constants, device, cache=""):
+    def compiled(self, shapes, constants, device, cache="", bundles=()):
         """Returns (Manifest, what the device loads) for feeds of these shapes.
 
         Args:
             shapes: in the order of `feeds`.
+            bundles: the `sparse_feeds.Bundles` that are padded.
             constants: dict of `constants` to np.ndarray.
             device: of the engine.
             cache: path of the folder for compiled programs, "" for none.
@@ -122,7 +125,7 @@ class Part:
         known = {constant.name: value for constant, value in constants.items() if constant.name in self.feeds}
         told = {constant.name: constant.told(value) for constant, value in constants.items()
                 if constant.name not in known}  # fmt: skip
-        described, step = traced.of(self.prepared, shapes, known, device, self.meeting, told, cache)
+        described, step = traced.of(self.prepared, shapes, known, device, self.meeting, told, cache, bundles)
         results = {tensor.name for tensor in described.results}
         open_ones = [name for name in self.program.passed if counters.ROWS + name in results]
         if open_ones:
@@ -212,6 +215,11 @@ class Step:
     def asserts_hold(self, given):
         """Whether what is asserted of results, and known before the first program, is true."""
         return all(np.all(given[condition]) for condition in self.cut.conditions.values())
+
+    def padding(self, bundles, number):
+        """Returns the step with these `sparse_feeds.Bundles` of a part."""
+        more = replace(self.parts[number], bundles=bundles)
+        return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :]))
 
     def knowing(self, refused, number):
         """Returns the step with more constants, None if the session cannot give one from the step's inputs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Mapping
+from typing import Any, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -32,7 +32,7 @@ class Refused(PlanError):
 
 def of(
     prepared: Any, shapes: Any, known: Mapping[str, Any], device: Any, meeting: Any = None,
-    told: Mapping[str, Any] | None = None, cache: str = "",
+    told: Mapping[str, Any] | None = None, cache: str = "", bundles: Iterable[Any] = (),
 ) -> tuple[Manifest, Interpreted]:  # fmt: skip
     """Has a device lower a step; returns its Manifest and the step, whose content `device.load` takes.
 
@@ -44,6 +44,7 @@ def of(
         meeting: the ranks that run it together, with `ranks` and `groups` as of `cluster.Meeting`; None for none.
         told: as of `step.lowering.lowered`.
         cache: path of the folder that keeps lowered steps for later processes, "" for none.
+        bundles: feeds that are padded, as `sparse_feeds.Bundle`.
 
     Raises:
         Refused: the interpreter does not take it.
@@ -54,6 +55,8 @@ def of(
     asked["narrow"] = arrays.narrow()
     if told is not None:
         asked["told"] = dict(told)
+    if bundles:
+        asked["counted"] = [list(bundle.names) for bundle in bundles]
     if meeting is not None:
         asked["ranks"] = [len(meeting.ranks), {str(key): list(numbers) for key, numbers in meeting.groups.items()}]
     step = interpreted.of(prepared.on(device.platform), shapes)

@@ -6,15 +6,18 @@ import contextlib
 from typing import Any, Iterator, Mapping, Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import export
 
 from npu_shim.rewriter.collector import without_collector
 from npu_shim.step import interpreter, narrowing, platforms
 from npu_shim.step.lowered import Lowered
+from npu_shim.step.masks import there
 from npu_shim.step.meeting import Ranks
 from npu_shim.step.refusals import Refusal
 from npu_shim.step.unpacking import dtype_of, unpacked
+from npu_shim.step.values import Rows
 
 Described = list[Any]  # [name, dtype's name, shape]
 
@@ -23,7 +26,7 @@ Described = list[Any]  # [name, dtype's name, shape]
 def lowered(
     content: bytes, feeds: list[Described], state: list[Described], known: Mapping[str, Any], platform: str,
     products: str, ranks: tuple[int, Mapping[str, Any]] = (1, {}), told: Mapping[str, Any] | None = None,
-    narrow: Sequence[str] = (), devices: int = 1,
+    narrow: Sequence[str] = (), devices: int = 1, counted: Sequence[Sequence[str]] = (),
 ) -> Lowered:  # fmt: skip
     """Lowers a step.
 
@@ -39,6 +42,8 @@ def lowered(
         narrow: names of the dtypes to which the caller can round feeds for devices with memory of their own, see
             `narrowing`.
         devices: how many run it together, those of each rank where there are several.
+        counted: names of feeds that are padded, and have equally many rows: as many as the first has indices that are
+            not below zero, in front of the others.
     """
     count, groups = ranks
     meeting = Ranks(count, {int(key): members for key, members in groups.items()}, [], devices)
@@ -51,7 +56,7 @@ def lowered(
     def step(*arguments: Any) -> Any:
         given = {name: value for (name, _, _), value in zip(feeds, arguments)}
         held = {name: value for (name, _, _), value in zip(state, arguments[len(feeds) :])}
-        new, fetched = function(held, {**given, **values})
+        new, fetched = function(held, {**given, **_rows(given, counted), **values})
         updated = [name for name, _, _ in state if name in new]
         results.update(updated=updated, fetches=[[n, v.dtype.name, list(v.shape)] for n, v in fetched.items()])
         return [*fetched.values(), *(new[name] for name in updated)]
@@ -71,6 +76,19 @@ def lowered(
         return Lowered(b"", [], [], "the interpreter failed: %s" % text)
     results["narrow"] = {name: dtype.name for name, dtype in narrowed.items()}
     return Lowered(exported.mlir_module_serialized, assumed=tuple(dict.fromkeys(meeting.assumed)), **results)
+
+
+def _rows(given: Mapping[str, Any], counted: Sequence[Sequence[str]]) -> dict[str, Rows]:
+    """The feeds that are padded, as rows; in the place of those that are not there stands the first one."""
+    rows: dict[str, Rows] = {}
+    for indices, *others in counted:
+        count = jnp.sum(given[indices][:, 0] >= np.int64(0), dtype=np.int32)
+        for name in (indices, *others):
+            value = given[name]
+            first = jnp.where(count > 0, value[:1], jnp.zeros_like(value[:1]))
+            is_there = there(value.shape[0], count).reshape(-1, *[1] * (value.ndim - 1))
+            rows[name] = Rows(jnp.where(is_there, value, first), count)
+    return rows
 
 
 @contextlib.contextmanager

@@ -228,7 +228,7 @@ def _are_fed(scope: Any, node: Node, numbers: Sequence[int]) -> bool:
         for fed in schedule.sources_behind(scope.schedule.graph, scope.nodes[node.inputs[number][0]], feeds)
     ]
     open_ones = [value for value in behind if not is_known(value)]
-    return bool(open_ones) and all(v.ndim == 0 and np.issubdtype(v.dtype, np.integer) for v in open_ones)
+    return bool(open_ones) and all(is_tensor(v) and v.ndim == 0 and v.dtype.kind in "iu" for v in open_ones)
 
 
 # -- entries -----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import numpy as np
 from npu_shim.engine.device.programs import Loading
 from npu_shim.engine.device.worker import starting
 from npu_shim.engine.partition.cut import Place
+from npu_shim.engine.runtime import sparse_feeds
 from npu_shim.engine.runtime.runs import Known
 from npu_shim.engine.step import PASSED
 from npu_shim.export.traced import Refused
@@ -26,6 +27,7 @@ from npu_shim.xla import recent
 LOG = logging.getLogger("npu_shim")
 AT_FIRST_SIGHT = 4  # sets of shapes that a step is compiled for as they come; others are when they come again
 SEEN = 10_000  # sets that are remembered until they come again; where all vary, they begin anew
+KEY = 3  # parts of a program's key; that of one whose feeds are padded has their bundles, too
 LONG = 5.0  # seconds of compiling after which a line says what the wait is for
 
 
@@ -51,6 +53,7 @@ class Programs:
         exchanges: number of a program of several ranks -> what it does when it meets the others, in its order.
         own: of several hosts with an input of their own, the `own_input.OwnInput`; else None.
         rows: number of a program -> rows of a host's own, as `OwnInput.rows` has them.
+        padded: number of a program -> the `sparse_feeds.Bundles` that are padded for it.
     """
 
     def __init__(self, session: Any, cache: str, bound: int = recent.MOST) -> None:
@@ -61,6 +64,7 @@ class Programs:
         self.exchanges: dict[int, Sequence[str]] = {}
         self.own: Any = None
         self.rows: dict[int, Mapping[str, int]] = {}
+        self.padded: dict[int, sparse_feeds.Bundles] = {}
         self._session, self._cache, self._bound = session, cache, bound
         self._building = threading.RLock()
         self._replaced: dict[int, int] = {}  # number of a program of one step -> of the loop that has taken its place
@@ -89,6 +93,8 @@ class Programs:
                     serves = number is None or len(group) == 1 or self.most[number] > 1 or number in self.alone
                     if key in known.programs and serves:
                         return number
+                    if key not in known.programs and self._pads(known, step, key, part):
+                        continue
                     if key not in known.programs and self.own is None and _waits(known, key):
                         return None
                     known.programs[key] = self._load(known, step, request, key, constants, len(group), rows)
@@ -96,12 +102,29 @@ class Programs:
             except starting.Gone:
                 raise
             except Exception as reason:
+                if len(key) > KEY:  # padded feeds are not taken: each shape has a program of its own
+                    LOG.info("npu_shim: engine: %s: each number of sparse values has a program: %s", known.text, reason)
+                    known.step = step.padding((), part)
+                    continue
                 more = step.knowing(reason, part) if isinstance(reason, Refused) else None
                 if more is None:  # RuntimeError: XLA does not compile it
                     known.refuse(reason, isinstance(reason, RuntimeError), key)
                 else:
                     known.step = more
         return None
+
+    def _pads(self, known: Known, step: Any, key: Any, part: int) -> bool:
+        """Whether sparse feeds of a step are padded from now on: its shapes are the latest of several."""
+        now, seen = step.parts[part], [k[1] for k in (*known.programs, key) if k[0] == part and len(k) == KEY]
+        if now.bundles is not None or self.own is not None or now.meeting is not None or len(seen) < sparse_feeds.MANY:
+            return False
+        fixed = {constant.name for constant in now.constants}.union(now.program.taken)
+        feeds = {feed.name: feed.dtype for feed in now.prepared.feeds.values()}
+        bundles = sparse_feeds.found(feeds, seen)
+        bundles = tuple(bundle for bundle in bundles if fixed.isdisjoint(bundle.names))
+        if bundles:
+            known.step = step.padding(bundles, part)
+        return bool(bundles)
 
     def own_rows(self, step: Any, request: Any, given: Mapping[str, Any], part: int = 0) -> Mapping[str, int]:
         """The rows of a step's feeds that are this host's own, as `OwnInput.rows` returns them; errors as of that."""
@@ -128,7 +151,7 @@ class Programs:
         while self._idle:
             idle = self._idle.pop()
             self.device.unload(idle)
-            del self.most[idle], self.left[idle], self.rows[idle]
+            del self.most[idle], self.left[idle], self.rows[idle], self.padded[idle]
         return self._replaced.get(number, number)
 
     def constants_and_key(self, step: Any, given: Mapping[str, Any], part: int = 0) -> tuple[dict[Any, Any], Any]:
@@ -143,8 +166,23 @@ class Programs:
             fed = {name: value for name, value in given.items() if not isinstance(value, OnDevice)}
             values = interceptors.plain_run(self._session, [constant.source for constant in asked], fed)
             constants = {constant: constant.of(value) for constant, value in zip(asked, values)}
-        shapes = tuple(np.shape(given[name]) for name in step.parts[part].feeds)
-        return constants, (part, shapes, tuple((constant, value.tobytes()) for constant, value in constants.items()))
+        names, bundles = step.parts[part].feeds, step.parts[part].bundles or ()
+        shapes = tuple(np.shape(given[name]) for name in names)
+        known = tuple((constant, value.tobytes()) for constant, value in constants.items())
+        if not bundles or not sparse_feeds.fits(bundles, given):
+            return constants, (part, shapes, known)
+        open_ones = {name for bundle in bundles for name in bundle.names}
+        sizes = (sparse_feeds.shape_of(shape) if name in open_ones else shape for name, shape in zip(names, shapes))
+        return constants, (part, tuple(sizes), known, bundles)
+
+    def stages(self, number: int, steps: Sequence[Any]) -> bool:
+        """Whether the feeds of these steps may be brought to the device before: those of one, as they are."""
+        return len(steps) == 1 and not self.padded[number]
+
+    def fitted(self, number: int, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The feeds of a program as it takes them."""
+        bundles = self.padded.get(number)
+        return sparse_feeds.padded(bundles, feeds) if bundles else feeds
 
     def _load(
         self, known: Known, step: Any, request: Any, key: Any, constants: Any, steps: int, rows: Mapping[str, int]
@@ -163,12 +201,14 @@ class Programs:
         start = time.perf_counter()
         with lines.after(LONG, "engine: still compiling %s, %d ops; large steps take minutes" % (request.text, nodes)):
             whole = self.own.shapes(step.parts[part].feeds, shapes, rows) if rows else shapes
-            described, content = step.parts[part].compiled(whole, constants, self.device, self._cache)
+            bundles = key[KEY] if len(key) > KEY else ()
+            described, content = step.parts[part].compiled(whole, constants, self.device, self._cache, bundles)
             is_alone = any(tensor.name == CHECKED for tensor in described.results)
             steps = 1 if is_alone else steps
             asked = replace(described, iterations=steps, own_rows=dict(rows))
             loading: Loading = self.device.load(asked, content, self._cache)
         self.most[loading.number], self.rows[loading.number] = steps, rows
+        self.padded[loading.number] = bundles
         self.alone.update([loading.number] if is_alone else ())
         self.left[loading.number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
         if loading.exchanges:
