@@ -40,8 +40,9 @@ def test_a_loop_takes_the_place_of_the_program_of_one_step_which_is_freed():
     programs.device = device = Device()
     prepared = SimpleNamespace(graph_def=tf.GraphDef())
     part = SimpleNamespace(
-        constants=(), feeds=(), prepared=prepared, meeting=None, compiled=lambda *_: (Described(), b"")
-    )
+        constants=(), feeds=(), bundles=None, prepared=prepared, meeting=None,
+        compiled=lambda *_: (Described(), b""),
+    )  # fmt: skip
     known = Known("a run", step=SimpleNamespace(parts=[part], cut=SimpleNamespace(places={})))
     request = SimpleNamespace(text="a run")
     one = programs.loaded(known, request, [{}])

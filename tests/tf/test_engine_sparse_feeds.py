@@ -113,9 +113,9 @@ def test_what_the_interpreter_does_not_take_as_rows_has_a_program_for_each_numbe
 def test_what_is_padded():
     feeds = {"x": tf.float32, "i": tf.int64, "v": tf.int64, "w": tf.float32, "j": tf.int64}
     shapes = [((4, 2), (n, 2), (n,), (n,), (4, 2)) for n in (3, 5, 7)]
-    (bundle,) = sparse_feeds.found(feeds, shapes)
+    (bundle,) = sparse_feeds.bundles_among(feeds, shapes)
     assert bundle == sparse_feeds.Bundle("i", ("v", "w"))
-    assert sparse_feeds.found(feeds, shapes[:2] + shapes[:1]) == ()  # two numbers
+    assert sparse_feeds.bundles_among(feeds, shapes[:2] + shapes[:1]) == ()  # two numbers
     given = {"x": np.ones((4, 2)), "i": np.arange(34).reshape(17, 2), "v": np.ones(17, int), "w": np.ones(17, "f")}
     assert sparse_feeds.fits((bundle,), given)
     padded = sparse_feeds.padded((bundle,), given)

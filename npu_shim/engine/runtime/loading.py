@@ -120,7 +120,7 @@ class Programs:
             return False
         fixed = {constant.name for constant in now.constants}.union(now.program.taken)
         feeds = {feed.name: feed.dtype for feed in now.prepared.feeds.values()}
-        bundles = sparse_feeds.found(feeds, seen)
+        bundles = sparse_feeds.bundles_among(feeds, seen)
         bundles = tuple(bundle for bundle in bundles if fixed.isdisjoint(bundle.names))
         if bundles:
             known.step = step.padding(bundles, part)

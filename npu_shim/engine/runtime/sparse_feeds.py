@@ -39,7 +39,7 @@ class Bundle(NamedTuple):
 Bundles = Tuple[Bundle, ...]
 
 
-def found(feeds: Mapping[str, Any], seen: Sequence[Sequence[Sequence[int]]]) -> Bundles:
+def bundles_among(feeds: Mapping[str, Any], seen: Sequence[Sequence[Sequence[int]]]) -> Bundles:
     """Returns the bundles among a program's feeds.
 
     Args:
