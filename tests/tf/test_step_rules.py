@@ -24,7 +24,8 @@ from npu_shim.step.refusals import Unsupported  # noqa: E402
 SEEDS = range(40 if os.environ.get("NPU_SHIM_NIGHTLY") else 1)
 ROUGH = {"Digamma": 50, "Lgamma": 50, "Pow": 20, "Prod": 30, "Cumprod": 30, "Erfinv": 50, "Tan": 50, "Sinh": 20,
          "Cosh": 20, "Exp": 10, "Selu": 10, "Expm1": 20, "LRN": 20, "Softplus": 20, "Atanh": 20,
-         "CropAndResizeGradBoxes": 40, "Betainc": 200,
+         "CropAndResizeGradBoxes": 40, "Betainc": 200, "Conv3D": 50, "Conv3DBackpropInputV2": 50, "LRNGrad": 50,
+         "Polygamma": 50, "Zeta": 50, "Igamma": 50, "Igammac": 50, "Ndtri": 50, "CumulativeLogsumexp": 20,
          "DepthwiseConv2dNativeBackpropFilter": 60, "Conv2DBackpropFilter": 50, "Conv3DBackpropFilterV2": 50,
          **dict.fromkeys(("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3"), 30)}  # fmt: skip
 
