@@ -6,7 +6,6 @@ Every op has cases of each dtype of its kernel, of its attributes and of ids; by
 import itertools
 import os
 
-import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -14,6 +13,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter import tf_internals
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
+import ml_dtypes  # noqa: E402
 from step_runs import Step  # noqa: E402
 from test_step_rules import has_kernel  # noqa: E402
 

@@ -1,11 +1,11 @@
 """Sums of many numbers in float16 and bfloat16 are those of float32, rounded once: no sum stays where it is."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
+import ml_dtypes  # noqa: E402
 from step_runs import Step  # noqa: E402
 
 MANY = 6000

@@ -24,6 +24,7 @@ from npu_shim.step.schedule import HANDS_ON
 from npu_shim.step.values import Dims, Handle, Size, is_known, traced
 
 KIND = "stack"
+OPEN_SHAPE = "it keeps a shape that data decide"
 
 
 def make(scope: Any, node: Node, inputs: Sequence[Any]) -> Handle:
@@ -76,7 +77,7 @@ def _as_number(scope: Any, handle: Handle, value: Any) -> Any:
     """What a Stack keeps of a handle: which instance it is; of a shape, the sizes that data decide."""
     if isinstance(value, Dims):
         if scope.may_unroll:  # in iterations of their own more is known of shapes, as of a row at a counter
-            raise Unsupported("it keeps a shape of which data decide")
+            raise Unsupported(OPEN_SHAPE)
         like: Any
         like, numbers = _sizes_of(value)
     elif isinstance(value, Handle):

@@ -1,17 +1,19 @@
 """Loops of TensorFlow 1: a frame as lax.while_loop, or iteration by iteration.
 
 A loop is unrolled if it runs once at most, or where the traced form refuses (a variable that changes its shape, a value
-that must be known) and the count is known.
+that must be known) and the count is known. Where Stacks keep shapes that data decide, the unrolled form is tried first,
+since more is known in it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import assumed, guards
+from npu_shim.step.containers import stacks
 from npu_shim.step.control_flow import ahead, appended, counted, traced_loops, trips
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import Refusal, Unsupported
@@ -80,16 +82,32 @@ def _looped(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
     most = count.most if count.is_exact and not guard else None
     if most is not None and most <= 1:
         return _unrolled(scope, loop, start, most)
-    cells, facts = dict(scope.run.cells), dict(scope.run.facts)
-    try:
-        return _traced(scope, loop, start, count, guard)
-    except (Refusal, Unsupported) as reason:
-        if most is None or not _may_unroll(count, guard):
-            if isinstance(reason, Refusal):
-                raise
-            raise scope.refusal(loop.condition, "loop '%s': %s" % (loop.frame, reason)) from reason
-        scope.run.cells, scope.run.facts = cells, facts
-        return _unrolled(scope, loop, start, most)
+    may_unroll = _may_unroll(count, guard)
+    ways = [lambda: _traced(scope, loop, start, count, guard, may_unroll)]
+    if most is not None and may_unroll:
+        ways.append(lambda: _unrolled(scope, loop, start, most))
+        ways.append(lambda: _traced(scope, loop, start, count, guard))
+    return _first_taken(scope, loop, ways)
+
+
+def _first_taken(scope: Any, loop: Loop, ways: Sequence[Callable[[], Any]]) -> Any:
+    """What a loop gives in the first of several ways that is not refused; Refusal, as of the second where there is one.
+
+    The third is tried only where the first was refused for the sake of the second.
+    """
+    cells, facts, refusals = dict(scope.run.cells), dict(scope.run.facts), list[Exception]()
+    for way in ways:
+        try:
+            return way()
+        except (Refusal, Unsupported) as reason:
+            refusals.append(reason)
+        if len(refusals) == 2 and stacks.OPEN_SHAPE not in str(refusals[0]):
+            break
+        scope.run.cells, scope.run.facts = dict(cells), dict(facts)
+    last = refusals[min(len(refusals), 2) - 1]
+    if isinstance(last, Refusal):
+        raise last
+    raise scope.refusal(loop.condition, "loop '%s': %s" % (loop.frame, last)) from last
 
 
 def _may_unroll(count: trips.Trips, guard: guards.Guard) -> bool:
@@ -110,7 +128,9 @@ def _pass(scope: Any, loop: Loop, taken: Any, items: Any) -> None:
     scope.interpret(items)
 
 
-def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, guard: guards.Guard) -> Any:
+def _traced(
+    scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, guard: guards.Guard, may_unroll: bool = False
+) -> Any:
     values = {merge: scope.value(raw) for merge, raw in start.items()}
     growing, filled = appended.variables(loop, scope, values), dict[str, bool]()
     values.update((merge, appended.opened(values[merge])) for merge in growing)
@@ -130,7 +150,7 @@ def _traced(scope: Any, loop: Loop, start: dict[str, Any], count: trips.Trips, g
         inner = _iteration(scope, loop, carried, guard)
         inner.counts(number, count.most)
         inner.is_certain = inner.is_certain and count.is_exact
-        inner.may_unroll = _may_unroll(count, guard)
+        inner.may_unroll = may_unroll
         inner.finals = {} if guard else finals
         if count.most is None:
             inner.bounding = (*inner.bounding, *scope.integers_behind(loop.condition.name))
