@@ -1,6 +1,7 @@
 """Random numbers of `npu_shim.step` are a session's: each op, dtype and kind of shape, run by run."""
 
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def _chosen():
 
 
 def _tried_until_accepted():
-    for dtype in (tf.float32, tf.float64, tf.float16):
+    for dtype in (tf.float32, tf.float64, tf.float16) if os.environ.get("NPU_SHIM_NIGHTLY") else (tf.float32,):
         shapes, rates = (tf.constant(values, dtype) for values in (SHAPES_OF_GAMMA, RATES))
         yield tf.random.gamma([5, 40], shapes, dtype=dtype, seed=3)
         yield tf.random.gamma([], shapes, dtype=dtype, seed=4)
