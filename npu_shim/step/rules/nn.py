@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from npu_shim.step.masks import masked
-from npu_shim.step.platforms import summed_widely
+from npu_shim.step.platforms import summed_in, summed_widely
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Rows, guarded, traced
@@ -102,7 +102,7 @@ def softsign_grad(attrs: Attrs, g: Any, x: Any) -> Any:
 
 
 def _wide(x: Any) -> Any:
-    return x.astype(np.float32) if x.dtype in (np.float16, jnp.bfloat16) else x
+    return x.astype(summed_in(x.dtype))
 
 
 def softmax(attrs: Attrs, x: Any) -> Any:

@@ -41,9 +41,7 @@ def _product(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
 
 
 def _mean(library: Any, x: Any, along: tuple[int, ...], keep: bool) -> Any:
-    if np.issubdtype(x.dtype, np.integer):
-        return mean_of(x, along, keep, np.int32(np.prod([x.shape[axis] for axis in along], dtype=np.int64)))
-    return jnp.mean(traced(x), along, dtype=x.dtype, keepdims=keep)
+    return mean_of(x, along, keep, np.int64(np.prod([x.shape[axis] for axis in along], dtype=np.int64)))
 
 
 def mean_of(x: Any, along: tuple[int, ...], keep: bool, number: Any) -> Any:
@@ -55,7 +53,7 @@ def mean_of(x: Any, along: tuple[int, ...], keep: bool, number: Any) -> Any:
         x: a traced tensor.
         along: the axes.
         keep: whether they stay, as 1.
-        number: int32, known or traced.
+        number: int32 or int64, known or traced.
     """
     is_whole = np.issubdtype(x.dtype, np.integer)
     whole_dtype = np.dtype(np.uint64 if np.issubdtype(x.dtype, np.unsignedinteger) else np.int64)
@@ -229,7 +227,7 @@ def segment_mean(attrs: Attrs, x: Any, ids: Any) -> Any:
 RULES = {
     "Sum": _summed_along(_sum),
     "Prod": _summed_along(_product),
-    "Mean": _summed_along(_mean),
+    "Mean": _along(_mean),
     "Max": _along(_largest),
     "Min": _along(_smallest),
     "All": _along(lambda library, x, along, keep: library.all(x, along, keepdims=keep)),
