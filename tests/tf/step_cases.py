@@ -375,6 +375,8 @@ def _scatter_nd(draw):
 def _tensor_scatter(draw):
     indices = draw.random.permutation(4)[:3].reshape(3, 1).astype(np.int32)
     yield [_floats(draw, 4, 2), indices, _floats(draw, 3, 2)], {}
+    some, others = np.float32([[1, np.nan]] * 4), np.float32([[np.nan, 2]] * 3)
+    yield [some, indices, others], {}
 
 
 def _top_k(draw):

@@ -176,11 +176,19 @@ def scatter_nd_of_rows(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> 
     return scatter_nd(attrs, jnp.where(is_there[:, None], places, behind), values, shape)
 
 
-def _tensor_scatter(method: str) -> Rule:
-    def scattered(attrs: Attrs, x: Any, indices: Any, updates: Any) -> Any:
-        return getattr(at_places(x, indices), method)(updates, mode="drop")
+def scattered(view: Any, method: str, updates: Any) -> Any:
+    """What a method of a view does with updates; a NaN among them is no maximum and no minimum, as in the kernels."""
+    if method in ("max", "min") and jnp.issubdtype(updates.dtype, np.inexact):
+        least = np.array(-np.inf if method == "max" else np.inf, updates.dtype)
+        updates = jnp.where(jnp.isnan(updates), least, updates)
+    return getattr(view, method)(updates, mode="drop")
 
-    return Rule(summed_widely(scattered) if method in ("add", "subtract") else scattered)
+
+def _tensor_scatter(method: str) -> Rule:
+    def computed(attrs: Attrs, x: Any, indices: Any, updates: Any) -> Any:
+        return scattered(at_places(x, indices), method, updates)
+
+    return Rule(summed_widely(computed) if method in ("add", "subtract") else computed)
 
 
 # -- segments ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from npu_shim.step.masks import mask
-from npu_shim.step.rules.indexing import at_places, at_rows
+from npu_shim.step.rules.indexing import at_places, at_rows, scattered
 from npu_shim.step.rules.table import Attrs, Update
 from npu_shim.step.values import Rows, is_known, traced
 
@@ -255,18 +255,14 @@ def _several(new: Any) -> tuple[Any, ...]:
 def _scatter(method: str) -> Update:
     def updated(attrs: Attrs, old: Any, indices: Any, updates: Any) -> Any:
         _, written = places(indices, old.shape[0])
-        updates = _array(updates)
-        updates = -updates if method == "subtract" else updates
-        name = "add" if method == "subtract" else method
-        return getattr(at_rows(old, written), name)(updates, mode="drop")
+        return scattered(at_rows(old, written), method, _array(updates))
 
     return Update(updated, rows=True)
 
 
 def _scatter_nd(method: str) -> Update:
     def updated(attrs: Attrs, old: Any, indices: Any, updates: Any) -> Any:
-        updates = -updates if method == "subtract" else updates
-        return getattr(at_places(old, indices), "add" if method == "subtract" else method)(updates, mode="drop")
+        return scattered(at_places(old, indices), method, updates)
 
     return Update(updated)
 
