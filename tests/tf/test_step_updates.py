@@ -122,7 +122,7 @@ class Graph:
             is_one = name == "updates" and number % 3 == 0 and "Nd" not in op
             given = self.numbers(() if is_one else rows, dtype, *((-1, 1) if "Apply" in op else ()))
             if op.endswith(("Min", "Max")) and dtype.kind not in "iu" and given.ndim:
-                given[0] = np.nan  # no minimum and no maximum
+                given[:1] = np.nan  # no minimum and no maximum
             return tf.constant(given, tf.as_dtype(dtype))
         value = OTHERS.get(name, SCALARS[name]) if number % 2 else SCALARS[name]
         return tf.constant(np.array(value, dtype), tf.as_dtype(dtype))
