@@ -36,7 +36,7 @@ def main():
     cache = results.Cache(pathlib.Path(args.cache) / SUITES[args.suite].results)
     on = [version for version in args.on.split(",") if version]
     if args.tree:
-        run(args, [REFERENCE, *on], files, cache)
+        run(args, [(REFERENCE, True), *((version, False) for version in on)], files, cache)
     variants = [results.variant(version, args.option) for version in on]
     if args.show:
         return reports.show(cache, files, [REFERENCE, *variants], args.show)
@@ -74,8 +74,7 @@ def run(args, versions, files, cache):
     tree.write(files)
     blobs = tree.blobs(files)
     limits = {"folder": str(tree.folder), "method_s": args.method_s, "file_s": args.file_s, "idle_s": args.idle_s}
-    for version in versions:
-        reference = version == REFERENCE
+    for version, reference in versions:
         options = [] if reference else args.option
         variant = results.variant(version, options)
         again = results.Again([] if reference else args.rerun, [] if reference else args.failing)

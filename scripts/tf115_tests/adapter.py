@@ -22,6 +22,7 @@ TOLERANCE = "TF115_TOLERANCE"  # in the environment: `--option TF115_TOLERANCE=0
 MANAGERS = "TF115_MANAGERS"  # likewise, npu_bridge: its loss-scale managers and optimizer stand in for contrib's
 GPU = "TF115_GPU"  # likewise, pretended: Grappler's tests of mixed precision run on CPUs, where our rewriter lowers too
 AHEAD = "TF115_AHEAD"  # likewise, 1: each run that reads an iterator has the engine read the next batch, as a step has
+EVERY_RUN = "TF115_EVERY_RUN"  # likewise, a file: the engine takes each run that computes anything, see every_run.py
 # packages of helpers; those of 1.15.5's wheel count only where TensorFlow is another
 PACKAGES = ("tensorflow.contrib.graph_editor.tests",)
 NO_MORE = tuple("tensorflow.contrib.testing" + inner for inner in ("", ".python", ".python.framework"))
@@ -66,7 +67,10 @@ def install(folder, original):
     mixed_precision.auto_mixed_precision_scope = _auto_mixed_precision_scope
     if "reset_test" not in test_util.run_in_graph_and_eager_modes.__code__.co_varnames:
         test_util.run_in_graph_and_eager_modes = _always_reset(test_util.run_in_graph_and_eager_modes)
-    for name, change in ((TOLERANCE, _tolerate), (MANAGERS, _stand_in), (GPU, _pretend_a_gpu), (AHEAD, _read_ahead)):
+    changes = {
+        TOLERANCE: _tolerate, MANAGERS: _stand_in, GPU: _pretend_a_gpu, AHEAD: _read_ahead, EVERY_RUN: _take_every_run,
+    }  # fmt: skip
+    for name, change in changes.items():
         if os.environ.get(name):
             change(os.environ[name])
     keras = next((name for name in KERAS if _is_there(name)), None)
@@ -116,6 +120,12 @@ def _read_ahead(_):
         return done
 
     Engine._in_session = reading
+
+
+def _take_every_run(path):
+    import every_run  # of the engine, which few have
+
+    every_run.install(path)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ Usage: served.py SUITE npu-shim OPTIONS... (a file runs as `npu-shim run OPTIONS
 
 import atexit
 import faulthandler
-import importlib
+import importlib.util
 import json
 import os
 import select
@@ -56,7 +56,7 @@ def prepare(suite, words):
     if not suite.by_pytest:
         import adapter
 
-        adapter.install(os.getcwd(), original=words[0] != "npu-shim")
+        adapter.install(os.getcwd(), original=bool(importlib.util.find_spec("tensorflow_core")))
     assert methods
 
 

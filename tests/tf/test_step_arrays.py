@@ -52,6 +52,12 @@ def test_arrays_are_as_long_as_what_is_written_to_them(version):
     compared([*outputs, *lengths, *losses, *gradients], {x: value}, tolerance=1e-5)
 
 
+def test_elements_without_numbers_are_concatenated():
+    x, value = fed(np.float32([0.3, 0.6]))
+    rows = lambda size: tf.TensorArray(tf.float32, 2).unstack(tf.reshape(x[:size], [2, 1, -1])).concat()  # noqa: E731
+    compared([rows(0), rows(2)], {x: value})
+
+
 def test_an_array_that_has_elements_before_its_loop(version):
     x, value = fed(np.float32([0.3, 0.6, 0.9]))
     array = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[3]).write(0, x)

@@ -272,7 +272,7 @@ def concat(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     buffer, _ = _cell(scope, handle, None, node.attrs["dtype"])
     buffer = buffer if handle.instance is None else buffer[handle.instance]
     lengths = np.full(buffer.shape[0], buffer.shape[1], np.int64)
-    return buffer.reshape((-1, *buffer.shape[2:])), lengths
+    return buffer.reshape((buffer.shape[0] * buffer.shape[1], *buffer.shape[2:])), lengths
 
 
 def split(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:

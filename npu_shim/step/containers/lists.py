@@ -284,7 +284,7 @@ def concat(attrs: Any, held: List, shape: Any = None, leading: Any = None) -> An
     if isinstance(value, Rows):
         raise Unsupported("how many elements its list has depends on data")
     lengths = np.full(value.shape[0], value.shape[1], np.int64)
-    return value.reshape((-1, *value.shape[2:])), lengths
+    return value.reshape((value.shape[0] * value.shape[1], *value.shape[2:])), lengths
 
 
 def split(attrs: Any, value: Any, shape: Any, lengths: Any) -> List:

@@ -89,7 +89,8 @@ def greedy(attrs: Attrs, inputs: Any, lengths: Any) -> Any:
     """CTCGreedyDecoder: (indices, values and shape of the labels, minus the sum of each row's largest inputs)."""
     inputs = traced(inputs)
     time, batch, classes = inputs.shape
-    blank = attrs["blank_index"] + (classes if attrs["blank_index"] < 0 else 0)
+    index = attrs.get("blank_index", -1)  # 1.15 has none
+    blank = index + (classes if index < 0 else 0)
     inside = jnp.arange(time, dtype=np.int32)[:, None] < lengths
     best = jnp.argmax(inputs, 2).astype(np.int32)
     before = jnp.pad(best, [(1, 0), (0, 0)], constant_values=-1)[:-1]

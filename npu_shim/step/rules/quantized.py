@@ -70,7 +70,7 @@ def _along(values: Any, like: Any, axis: int) -> Any:
 
 
 def _limits(attrs: Attrs, x: Any, least: Any, most: Any) -> tuple[Any, Any]:
-    axis = attrs["axis"]
+    axis = attrs.get("axis", -1)  # 1.15 has none
     if not attrs["range_given"]:
         others = tuple(at for at in range(x.ndim) if axis < 0 or at != axis)
         least, most = jnp.min(x, others), jnp.max(x, others)
