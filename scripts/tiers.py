@@ -43,7 +43,7 @@ LEFT_OUT = RULES if AT_NIGHT else (*RULES, *AS_THE_REFERENCE)
 WITH_JAX = _files(
     "attention_cards", "attention_division", "attention_kernels", "attention_substitution", "merged_rows",
     "narrow_gathers", "pjrt", "pjrt_barriers", "pjrt_cache", "pjrt_cost", "private_jax_names", "rank_sums",
-    "step_philox", "step_platforms", "step_uniques", "table_gradients", folder="pure",
+    "step_philox", "step_platforms", "step_pools", "step_uniques", "table_gradients", folder="pure",
 )  # fmt: skip
 VERSION = ("tests/tf", *("--ignore=" + path for path in _files(*LEFT_OUT)), *QUICK)
 # what depends on the kind of processor; everything at night

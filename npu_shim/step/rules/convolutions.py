@@ -167,17 +167,30 @@ def average_pool(attrs: Attrs, x: Any) -> Any:
 
 
 def _in_windows(attrs: Attrs, shape: Any, dtype: Any) -> Any:
-    """How many elements of a tensor of this shape are in each window."""
-    ones = jnp.ones(shape, dtype)
-    return lax.reduce_window(ones, np.zeros((), dtype), lax.add, *_window(attrs, len(shape)))
+    """How many elements of a tensor of this shape are in each window; one number where all of a dimension are alike.
+
+    It is known: XLA would fold a sum over a tensor of ones, of the images' size, when it compiles.
+    """
+    counts = np.ones((), dtype)
+    for dim, size, stride, (low, high) in zip(shape, *_paddings(attrs, shape)):
+        first = np.arange(0, dim + low + high - size + 1, stride) - low
+        inside = np.minimum(first + size, dim) - np.maximum(first, 0)
+        counts = np.multiply.outer(counts, inside[:1] if np.all(inside == inside[:1]) else inside)
+    return counts.astype(dtype)
+
+
+def _paddings(attrs: Attrs, shape: Any) -> tuple[Any, Any, Any]:
+    """Sizes and strides of the window, and (before, behind) of each dimension."""
+    sizes, strides, padding = _window(attrs, len(shape))
+    pads = lax.padtype_to_pads(shape, sizes, strides, padding) if isinstance(padding, str) else padding
+    return sizes, strides, pads
 
 
 def average_pool_grad(attrs: Attrs, shape: Any, g: Any) -> Any:
     """AvgPoolGrad and AvgPool3DGrad: of each element the sum over the windows that contain it."""
     dims, dtype = ints(shape), summed_in(g.dtype)
-    sizes, strides, padding = _window(attrs, g.ndim)
+    sizes, strides, pads = _paddings(attrs, dims)
     shares = traced(g).astype(dtype) / _in_windows(attrs, dims, dtype)
-    pads = lax.padtype_to_pads(dims, sizes, strides, padding) if isinstance(padding, str) else padding
     amounts = [
         (size - 1 - low, dim - (count - 1) * stride - 1 + low, stride - 1)
         for dim, count, size, stride, (low, _) in zip(dims, g.shape, sizes, strides, pads)
