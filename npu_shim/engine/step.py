@@ -231,31 +231,31 @@ class Step:
             refused: `traced.Refused`.
             number: of the part that needs it.
         """
-        part = self.parts[number]
-        asked = [self._computed(name, part) for name in refused.asked]
+        part, depths = self.parts[number], walks.depths(self.nodes)
+        asked = [self._computed(name, part, depths) for name in refused.asked]
         new = [constant for constant in asked if constant and constant not in part.constants]
         counting = [constant for constant in new if constant.way == COUNTER]  # one of a loop's is enough
         wanted = counting[:1] + [constant for constant in new if constant.way != COUNTER] or part.fed(refused)
         more = replace(part, constants=(*part.constants, *wanted))
         return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :])) if wanted else None
 
-    def _computed(self, name, part):
+    def _computed(self, name, part, depths):
         """The Constant for what a `traced.Refused` asks for; None where the session cannot compute it."""
         if source_of(name) not in self.nodes:
             return None
         if ":" in name:
-            return self._outside(Constant(name, name), part)
+            return self._outside(Constant(name, name), part, depths)
         operation = self.graph.get_operation_by_name(name)
         if operation.type in IDS:
-            return self._outside(Constant(name, operation.inputs[IDS[operation.type]].name, SEGMENTS), part)
+            return self._outside(Constant(name, operation.inputs[IDS[operation.type]].name, SEGMENTS), part, depths)
         leaving = [taker.outputs[0].name for taker in operation.outputs[0].consumers() if taker.type == "Exit"]
-        is_given = leaving and walks.depths(self.nodes)[name] == 1 and self._gives(name, part)
+        is_given = leaving and depths[name] == 1 and self._gives(name, part)
         return Constant(name, leaving[0], COUNTER) if is_given and self._is_number(leaving[0]) else None
 
-    def _outside(self, constant, part):
+    def _outside(self, constant, part, depths):
         """A Constant that a program is fed, or that the session computes outside of loops; None for another one."""
         name = source_of(constant.source)
-        is_given = self._gives(name, part) and not walks.depths(self.nodes)[name] and self._is_number(constant.source)
+        is_given = self._gives(name, part) and not depths[name] and self._is_number(constant.source)
         is_fed = constant.source in part.feeds and constant.source not in part.program.taken
         return constant if is_given or is_fed else None
 

@@ -724,8 +724,16 @@ def wide_and_deep():
 
 
 def test_a_network_of_sparse_features_is_taken_and_learns_what_they_need_together(monkeypatch):
-    asked, knowing = [], step.Step.knowing
-    monkeypatch.setattr(step.Step, "knowing", lambda self, *what: asked.append(what[0]) or knowing(self, *what))
+    walks, asked, knowing, depths = [], [], step.Step.knowing, step.walks.depths
+    monkeypatch.setattr(step.walks, "depths", lambda nodes: walks.append(nodes) or depths(nodes))
+
+    def watched(self, *what):
+        before = len(walks)
+        more = knowing(self, *what)
+        asked.append(len(walks) - before)
+        return more
+
+    monkeypatch.setattr(step.Step, "knowing", watched)
 
     def trained(kind):
         random = np.random.RandomState(0)
@@ -739,7 +747,9 @@ def test_a_network_of_sparse_features_is_taken_and_learns_what_they_need_togethe
     wanted, actual = trained("session"), trained("pjrt")
     np.testing.assert_allclose(actual[0], wanted[0], rtol=2e-5)
     assert len(steps_of(actual[1])) == 1
-    assert len(asked) == 1  # how many segments there are is asked for once: of the embeddings and the linear model
+    # how many segments there are is asked for once: of the embeddings and the linear model; one walk tells of all of
+    # them whether they are in loops
+    assert asked == [1]
 
 
 def test_ids_of_which_something_is_asserted_are_counted_by_the_session():
