@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping
 
+import jax
 import numpy as np
 
 from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.step import interpreter
+from npu_shim.step.graph import Variable
 from npu_shim.step.unpacking import unpacked
 
 GRAPH = "npu_shim/graph"  # the name of the packed graph among the variables of a file
@@ -34,24 +36,29 @@ class Step:
     feeds: tuple[str, ...]
     fetches: tuple[str, ...]
     _function: Callable[..., Any]
+    _fed: Mapping[str, Variable]  # what the graph says of the feeds, and of the variables
+    _held: Mapping[str, Variable]
 
     def __call__(self, state: Mapping[str, Any], feeds: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Computes a step; jax.jit, jax.grad and the like take it.
 
         Args:
             state: as the attribute; int64 variables must be int64: JAX makes them int32 without `jax.enable_x64`.
-            feeds: name -> array.
+            feeds: name -> array_like; what is no array of JAX's is converted, as sess.run does.
 
         Returns:
             (the new state, name -> value of what is fetched)
 
         Raises:
-            ConfigError: a variable or feed is missing, or unknown.
+            ConfigError: a variable or feed is missing, unknown, or of another dtype or shape.
             Refusal: the graph holds what has no rule, or must know a value that is traced.
         """
+        _require_named("feeds", feeds)
         given = {name if ":" in name else name + ":0": value for name, value in feeds.items()}
         _require("feed", given, self.feeds)
         _require("variable", state, self.state)
+        given = {name: _fitted("feed '%s'" % name, value, self._fed[name]) for name, value in given.items()}
+        state = {n: _fitted("variable '%s'" % n, v, self._held[n]) if n in self._held else v for n, v in state.items()}
         with interpreter.traced_as_tensorflow():
             new, fetched = self._function(state, given)
         return {**state, **new}, fetched
@@ -66,6 +73,34 @@ def _require(what: str, given: Mapping[str, Any], wanted: Any) -> None:
         raise ConfigError("%s '%s' is missing, and %d others" % (what, missing[0], len(missing) - 1))
 
 
+def _require_named(what: str, given: Any) -> None:
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise ConfigError("%s must be a dict of names to arrays, and names are str" % what)
+
+
+def _fitted(what: str, value: Any, wanted: Variable) -> Any:
+    """A value in the dtype that the graph has for it; ConfigError where that, or its shape, is another one.
+
+    JAX's own values keep their dtype, so that nobody trains in another one than the graph's unawares; but for plain
+    numbers, which JAX gives one of its own.
+    """
+    is_cast = not isinstance(value, jax.Array) or value.weak_type
+    if is_cast and not isinstance(value, jax.core.Tracer):
+        value = arrays.as_dtype(what, value, wanted.dtype)
+    elif is_cast and np.can_cast(value.dtype, wanted.dtype, "same_kind"):
+        value = value.astype(wanted.dtype)
+    if value.dtype != wanted.dtype:
+        is_narrowed = np.dtype(wanted.dtype).itemsize == 8 and value.dtype.itemsize < 8
+        hint = ": call the step within jax.enable_x64(True)" if is_narrowed else ""
+        raise ConfigError("%s is %s, expected %s%s" % (what, value.dtype, wanted.dtype, hint))
+    shape = np.shape(value)
+    sizes = shape if wanted.shape is None else wanted.shape
+    if len(shape) != len(sizes) or any(size not in (-1, own) for size, own in zip(sizes, shape)):
+        text = "%s has shape %s, the graph expects %s"
+        raise ConfigError(text % (what, list(shape), [None if size < 0 else size for size in sizes]))
+    return value
+
+
 def of(content: bytes, state: Mapping[str, Any]) -> Step:
     """Returns the Step of a packed graph.
 
@@ -74,7 +109,10 @@ def of(content: bytes, state: Mapping[str, Any]) -> Step:
         state: name -> np.ndarray.
     """
     program = unpacked(content)
-    return Step(dict(state), tuple(program.feeds.values()), program.fetches, interpreter.function(program))
+    placeholders = {fed: program.graph.nodes[name].attrs for name, fed in program.feeds.items()}
+    fed = {name: Variable(attrs["dtype"], attrs.get("shape")) for name, attrs in placeholders.items()}
+    feeds, function = tuple(program.feeds.values()), interpreter.function(program)
+    return Step(dict(state), feeds, program.fetches, function, fed, program.variables)
 
 
 def load(path: str) -> Step:

@@ -25,6 +25,7 @@ from npu_shim.step import (
     guards,
     merged,
     paddings,
+    present,
     row_slices,
     rows,
     schedule,
@@ -334,6 +335,7 @@ class Scope:
         return eithers.computed(functools.partial(self._of_values, row, node), values)
 
     def _of_values(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
+        present.require(self, node, values)
         if row_slices.is_open(node, values):
             return row_slices.taken(self, node, values)
         return self.computed(row, node, values)

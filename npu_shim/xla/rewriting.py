@@ -82,10 +82,10 @@ def rewritten(
         ConfigError: another device, or an option that is invalid.
         PlanError: the graph cannot be rewritten.
     """
-    if values is None:
-        return graph_def, None
     if device not in (None, "CPU", "GPU"):
         raise ConfigError("device is '%s', expected CPU or GPU" % (device,))
+    if values is None:
+        return graph_def, None
     chosen = precision.resolve(values)
     built = {node.name: node.op for node in source.graph_def.node} if chosen.customized is not None else {}
     done = rewrite_graph(graph_def, feeds, fetches, chosen, "XLA", built, passes.wanted(values))

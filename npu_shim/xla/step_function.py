@@ -179,10 +179,11 @@ def prepare(
     wanted = tuple(source.fetch(fetch) for fetch in (fetches if isinstance(fetches, (list, tuple)) else [fetches]))
     if not wanted:
         raise ConfigError("fetches is %r, expected at least one tensor or operation" % (fetches,))
-    texts = [argument.name for argument in wanted if isinstance(argument, Argument) and argument.dtype == tf.string]
-    if texts:
-        raise ConfigError("fetch '%s' is text, which XLA does not compute; fetch it in a session" % texts[0])
+    if values is not None and not isinstance(values, Mapping):
+        raise ConfigError("values is %s, expected a dict of names to arrays" % type(values).__name__)
+    _require_numbers("fetch", wanted, "fetch it in a session")
     fed, fixed = _given(source, feeds, constants or {})
+    _require_numbers("feed", fed, "feed what a session computes of it")
     given = {feed.name for feed in fed}
     names = [name for name in map(_name, wanted) if name not in given]
     nodes = [name.partition(":")[0] for name in names]
@@ -263,8 +264,17 @@ def checked(
     return graph_def
 
 
+def _require_numbers(kind, arguments, instead):
+    """Raises ConfigError for fetches or feeds that are text."""
+    texts = [argument.name for argument in arguments if isinstance(argument, Argument) and argument.dtype == tf.string]
+    if texts:
+        raise ConfigError("%s '%s' is text, with which XLA does not compute; %s" % (kind, texts[0], instead))
+
+
 def _given(source, feeds, constants):
     """(Arguments of the feeds, dict of a constant's tensor name to its array)."""
+    if isinstance(feeds, (str, tf.Tensor)):
+        raise ConfigError("feeds is %r, expected a list of tensors or their names, or a dict of them to shapes" % feeds)
     shapes = feeds if isinstance(feeds, dict) else dict.fromkeys(feeds)
     fed = [source.feed(feed, shape) for feed, shape in shapes.items()]
     fixed = [(source.feed(feed, np.shape(value), "constant"), value) for feed, value in constants.items()]

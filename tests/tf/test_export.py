@@ -436,6 +436,24 @@ def test_a_step_that_gives_nothing_is_an_error(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("given", "message"), [
+    ({"device": "cpu"}, "device is 'cpu', expected CPU or GPU"),
+    ({"feeds": {"word:0": [2]}}, "feed 'word:0' is text, with which XLA does not compute"),
+    ({"feeds": "word:0"}, "feeds is 'word:0', expected a list of tensors or their names"),
+    ({"values": "w"}, "values is str, expected a dict of names to arrays"),
+])  # fmt: skip
+def test_what_a_session_exports_without_options_is_checked_too(given, message, tmp_path):
+    """Regression: a program for a GPU where the device was a word in small letters, errors of numpy's for the rest."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        word = tf.placeholder(tf.string, [2], "word")
+        w = tf.get_variable("w", initializer=np.float32(1))
+        update = tf.assign_add(w, tf.cast(tf.size(tf.strings.length(word)), tf.float32))
+        session.run(tf.global_variables_initializer())
+        arguments = {"fetches": [update], "feeds": [], "out": str(tmp_path / "step"), **given}
+        with pytest.raises(ConfigError, match=message):
+            export(session, **arguments)
+
+
 def test_what_the_fetches_do_not_need_is_not_fed(tmp_path, capsys):
     """Regression: placeholders of another step were feeds, or their open shapes an error. A scalar had no --shape."""
     with tf.Graph().as_default() as graph:
@@ -447,7 +465,7 @@ def test_what_the_fetches_do_not_need_is_not_fed(tmp_path, capsys):
     (tmp_path / "graph.pb").write_bytes(graph.as_graph_def().SerializeToString())
     argv = ["export", str(tmp_path / "graph.pb"), "--out", str(tmp_path / "step"), "--shape", "rate=", "--batch", "2"]
     assert cli.main([*argv, "--fetches", "text:0"]) == 2
-    assert "fetch 'text:0' is text, which XLA does not compute" in capsys.readouterr().err
+    assert "fetch 'text:0' is text, with which XLA does not compute" in capsys.readouterr().err
     assert cli.main([*argv, "--fetches", "y:0"]) == 0, capsys.readouterr().err
     assert "not exported" not in capsys.readouterr().out
     assert {t.name: t.shape for t in manifest.read(str(tmp_path / "step")).feeds} == {"given:0": (2, 4), "rate:0": ()}
@@ -558,10 +576,13 @@ def _models(bench_models):
     random = np.random.RandomState(0)
     for name, size in sizes.items():
         built = bench_models.build(name, size)
-        models[name] = built.graph, {
-            key: random.randint(0, bound, shape).astype(dtype) if bound else random.randn(*shape).astype(dtype)
-            for key, (dtype, shape, bound) in sorted(built.feeds.items())
-        }
+        models[name] = (
+            built.graph,
+            {
+                key: random.randint(0, bound, shape).astype(dtype) if bound else random.randn(*shape).astype(dtype)
+                for key, (dtype, shape, bound) in sorted(built.feeds.items())
+            },
+        )
     return models
 
 

@@ -481,3 +481,37 @@ def test_a_step_is_a_jax_function_of_its_state_by_name(tmp_path):
     np.testing.assert_allclose(took, wanted_gradient, 1e-5, 1e-5)
     with pytest.raises(ConfigError, match=r"variable 'hh' is none of the step's.*'h'"):
         plain({"hh": 0}, {x.name: given})
+
+
+def test_a_step_as_a_function_takes_the_graphs_dtypes_and_shapes_alone():
+    """Regression: a column broadcast with a vector, labels as floats were cut off, and int32 counters trained."""
+    x, y = tf.placeholder(tf.float32, [None], "x"), tf.placeholder(tf.int32, [None], "y")
+    w = tf.get_variable("w", initializer=np.float32([0.5, 1.5]), use_resource=True)
+    scale = tf.placeholder(tf.float32, [], "scale")
+    loss = tf.reduce_sum(tf.square(x - tf.gather(w, y)) * scale, name="l")
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_or_create_global_step())
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        step = export.as_jax(session, [loss, train], [x, y, scale])
+        good = {"x": np.float32([1, 2]), "y": np.int32([0, 1]), "scale": 0.5}
+        wanted = session.run(loss, {name + ":0": value for name, value in good.items()})
+    for other in ({}, {"x": [1, 2], "y": [0, 1]}, {"x": np.float64([1, 2]), "y": np.int64([0, 1])}):
+        new, fetched = step(step.state, {**good, **other})
+        np.testing.assert_allclose(fetched[loss.name], wanted)
+        assert (new["global_step"], new["w"].dtype) == (1, np.float32)
+    for other, message in [
+        ({"x": np.float32([[1], [2]])}, r"feed 'x:0' has shape \[2, 1\], the graph expects \[None\]"),
+        ({"y": np.float32([0, 1])}, "feed 'y:0' is float32, expected int32"),
+        ({"y": [0, 2**40]}, "1099511627776, which int32 cannot hold"),
+        ({"x": jax.numpy.asarray([1, 2], "float16")}, "feed 'x:0' is float16, expected float32"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            step(step.state, {**good, **other})
+    with pytest.raises(ConfigError, match=r"variable 'w' has shape \[1\], the graph expects \[2\]"):
+        step({**step.state, "w": np.ones(1, np.float32)}, good)
+    with pytest.raises(ConfigError, match=r"'global_step' is int32, expected int64: .*jax.enable_x64\(True\)"):
+        jax.jit(step)(step.state, good)
+    with pytest.raises(ConfigError, match="names are str"):
+        step(step.state, {x: good["x"], y: good["y"]})
+    with jax.enable_x64(True):  # in which JAX makes a plain number float64
+        np.testing.assert_allclose(jax.jit(step)(step.state, good)[1][loss.name], wanted)

@@ -68,6 +68,7 @@ OF_ROWS = {  # of rows [n, 3], n a number that data says, and their number
     "the best of pairs, if any": lambda rows, n: tf.reduce_max(pairs(rows, 6 - n), 1),
     "where it is": lambda rows, n: tf.cast(tf.argmax(pairs(rows, 8 - n), 1), tf.float32) + rows[:, 1],
     "sums of pairs": lambda rows, n: tf.reduce_sum(tf.gather(pairs(rows, 7 - n), tf.range(n)[::-1]), 1),
+    "some columns": lambda rows, n: tf.gather(rows, [2, 0], axis=1) * tf.gather(rows, [1], axis=-1),
     "the different": lambda rows, n: tf.cast(tf.unique(tf.cast(rows[:, 0] * 2, tf.int32))[1], tf.float32),
 }
 NOT_TRAINED = (
@@ -75,6 +76,7 @@ NOT_TRAINED = (
     "the best of pairs, if any",
     "sums of pairs",
     "repeated",
+    "some columns",
     "one row with each",
     "sorted",
     "the best of a column",
@@ -177,6 +179,41 @@ def test_rows_beside_as_many_of_a_tensor(network):
         for fetch, got, want in zip(fetches, step(feeds), session.run(fetches, feeds)):
             np.testing.assert_allclose(got, want, 1e-5, 1e-5, err_msg=fetch.name)
     assert np.isnan(step({x: GIVEN, mask: np.array(MASKS[3], bool)})[0]).all()
+
+
+NAMED = {  # what needs the second of some rows
+    "an element": lambda rows: rows[1],
+    "an element from the end": lambda rows: rows[-2, 0],
+    "a slice": lambda rows: tf.slice(rows, [1, 0], [1, 2]),
+    "rows": lambda rows: tf.gather(rows, [0, 1]),
+    "elements": lambda rows: tf.gather_nd(rows, [[1, 2], [0, 0]]),
+    "the best": lambda rows: tf.nn.top_k(rows[:, 1], 2)[0],
+    "where it is": lambda rows: tf.cast(tf.argmax(rows[1:], 0), tf.float32),
+}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_rows_that_are_named_by_number_must_be_there(version, network, request):
+    """Where there are fewer a session ends with an error; on the side of a conditional that is not taken none is."""
+    request.getfixturevalue("control_flow_of_version_%d" % version)
+    x, mask, w, _ = network
+    rows = tf.boolean_mask(tf.matmul(x, w), mask)
+    values = {name: change(rows) for name, change in NAMED.items()}
+    if_any = tf.cond(tf.shape(rows)[0] > 1, lambda: tf.nn.top_k(rows[:, 1], 2)[0] + rows[1, :2], lambda: rows[0, :2])
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        state, graph = {"w": session.run(w)}, tf.get_default_graph()
+        for name, value in [*values.items(), ("if any", if_any)]:
+            step = Step(graph, [value], state, [x, mask])
+            for bits in (MASKS[0], MASKS[2]):
+                feeds = {x: GIVEN, mask: np.array(bits, bool)}
+                (got,) = step(feeds)
+                if name == "if any" or bits is MASKS[0]:
+                    np.testing.assert_allclose(got, session.run(value, feeds), 1e-5, 1e-5, err_msg=name)
+                else:
+                    assert np.isnan(got).all(), name
+                    with pytest.raises(tf.errors.InvalidArgumentError):
+                        session.run(value, feeds)
 
 
 def test_a_number_of_segments_that_is_not_known_is_asked_for(network):

@@ -109,9 +109,10 @@ def gather(attrs: Attrs, x: Any, indices: Any, axis: Any) -> Any:
 def gather_rows(attrs: Attrs, x: Any, indices: Any, axis: Any) -> Any:
     """GatherV2 by indices whose number depends on data, or of rows of which there are."""
     array = x.array if isinstance(x, Rows) else x
-    if not isinstance(indices, Rows):
-        return gather(attrs, array, indices, axis)
     at = whole(axis) % max(array.ndim, 1)
+    if not isinstance(indices, Rows):
+        result = gather(attrs, array, indices, axis)
+        return Rows(result, x.count) if isinstance(x, Rows) and at else result
     if at == 0:
         return Rows(gather(attrs, array, indices.array, axis), indices.count)
     if isinstance(x, Rows) or attrs.get("batch_dims", 0):
@@ -132,8 +133,10 @@ def gather_nd(attrs: Attrs, x: Any, indices: Any) -> Any:
 
 
 def gather_nd_rows(attrs: Attrs, x: Any, indices: Any) -> Any:
-    """GatherNd by indices whose number depends on data."""
+    """GatherNd by indices whose number depends on data, or of rows of which there are."""
     array = x.array if isinstance(x, Rows) else x
+    if isinstance(x, Rows) and not (indices.array if isinstance(indices, Rows) else indices).shape[-1]:
+        raise Unsupported("its indices are empty: each takes all of the rows whose number depends on data")
     if isinstance(indices, Rows):
         return Rows(gather_nd(attrs, array, indices.array), indices.count)
     return gather_nd(attrs, array, indices)
