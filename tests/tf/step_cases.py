@@ -406,7 +406,6 @@ CASES = {
     **{op: _binary(FLOATS) for op in ("RealDiv", "DivNoNan", "MulNoNan", "Xdivy")},
     **{op: _binary(FLOATS[:2], 0.1, 3.0) for op in ("Xlogy", "Xlog1py", "Atan2")},
     **{op: _binary((*FLOATS[:2], *WHOLE), 1, 5, odd=False) for op in ("FloorDiv", "FloorMod")},
-    **{op: _binary([np.dtype(np.int32), np.dtype(np.int64)], 1, 5, odd=False) for op in ("TruncateDiv",)},
     "Pow": _binary([*FLOATS[:2], np.dtype(np.int32)], 0, 3, odd=False),
     **{op: _binary([np.dtype(bool)]) for op in ("LogicalAnd", "LogicalOr")},
     "LogicalNot": _unary([np.dtype(bool)]),

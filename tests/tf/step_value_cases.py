@@ -452,7 +452,7 @@ VALUES = {
         [d.array((4, 2), t), d.random.randint(0, 4, (6, 1)).astype(np.int32), _floats(d, 6, 2, dtype=t)], {})),
     "SegmentMax": _segments((F32, F64, I32, np.dtype(np.uint8), *HALF)),
     "SegmentMin": _segments((F32, F64, I32, np.dtype(np.uint8), *HALF)),
-    "SegmentMean": _segments((F32, F64)),
+    "SegmentMean": _segments((F32, F64, I32, np.dtype(np.uint8))),
     "SegmentProd": _segments((F32, F64, I32)),
     "SegmentSum": _segments((F32, F64, I32, np.dtype(np.int8))),
     "Shape": _sizes,
@@ -463,6 +463,7 @@ VALUES = {
     "TensorScatterMin": _typed((F32, I32, *HALF), lambda d, t: (
         [d.array((4, 2), t), d.random.randint(0, 4, (6, 1)).astype(np.int32), _floats(d, 6, 2, dtype=t)], {})),
     "TensorStridedSliceUpdate": _sliced_update,
+    "TruncateDiv": _divided((F32, F64, I32, I64)),
     "TruncateMod": _divided((*FLOATS, I32, I64)),
     "Unique": _repeated,
     "UniqueWithCounts": _repeated,

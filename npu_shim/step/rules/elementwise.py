@@ -322,7 +322,7 @@ RULES = {
     "AddN": Rule(add_n, rows="each", lists=True),
     "AccumulateNV2": Rule(add_n, rows="each"),
     "Div": _traced(truncated),
-    "TruncateDiv": _traced(truncated),
+    "TruncateDiv": _traced(lambda x, y: truncated(x, y) if _is_whole(x) else jnp.trunc(x / y)),
     "FloorDiv": _traced(floored),
     "Mod": _traced(remainder),
     "TruncateMod": _traced(remainder),

@@ -221,7 +221,8 @@ def segment_mean(attrs: Attrs, x: Any, ids: Any) -> Any:
     count = segment_count(attrs, ids)
     total = jax.ops.segment_sum(traced(x), jnp.asarray(ids), count)
     sizes = jnp.maximum(jnp.zeros(count, x.dtype).at[ids].add(np.ones((), x.dtype), mode="drop"), np.ones((), x.dtype))
-    return total / sizes.reshape((-1,) + (1,) * (x.ndim - 1))
+    sizes = jnp.broadcast_to(sizes.reshape((-1,) + (1,) * (x.ndim - 1)), total.shape)
+    return lax.div(total, sizes)  # of whole numbers towards zero
 
 
 RULES = {
