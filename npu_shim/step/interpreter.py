@@ -332,10 +332,10 @@ class Scope:
         values = [self.value(raw) if type(raw) is Reference else raw for raw in inputs]
         if node.op not in CAREFUL and _are_tensors(values):
             return self._of_tensors(row, node, node.attrs, values)
+        present.require(self, node, values)
         return eithers.computed(functools.partial(self._of_values, row, node), values)
 
     def _of_values(self, row: Rule, node: Node, values: Sequence[Any]) -> Any:
-        present.require(self, node, values)
         if row_slices.is_open(node, values):
             return row_slices.taken(self, node, values)
         return self.computed(row, node, values)
