@@ -51,7 +51,7 @@ def lowered(step):
     shapes = [tuple(feed.shape.as_list()) for feed in step.feeds.values()]
     feeds = [[feed.name, feed.dtype.name, shape] for feed, shape in zip(step.feeds.values(), shapes)]
     state = [[variable.name, variable.dtype.name, variable.shape] for variable in step.state]
-    content = interpreted.of(step.as_program(), shapes).content
+    content = interpreted.of(step.on("gpu"), shapes).content
     done = lowering.lowered(content, feeds, state, {}, "gpu", "highest")
     if done.refusal:
         sys.exit(done.refusal)

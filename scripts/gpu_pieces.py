@@ -196,7 +196,7 @@ def write_step(folder, name, graph, fetches, feeds, rules, form, compare=True, s
     products = "highest" if form == "float32" else FORMS[form][1]
     shapes = {key: list(value.shape) for key, value in feeds.items()}
     source = Source.of(graph).of_step(fetches)
-    prepared = step_function.prepare(source, fetches, shapes, None, None, "GPU", **FORMS[form][2]).as_program()
+    prepared = step_function.prepare(source, fetches, shapes, None, None, "GPU", **FORMS[form][2]).on("gpu")
     with tf_internals.eager_mode():
         stored = {v.name: v.value for v in prepared.state if v.name not in rules}  # counters of random ops
     stored.update((name, rule) for name, rule in rules.items() if isinstance(rule, np.ndarray))

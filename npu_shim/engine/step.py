@@ -400,10 +400,7 @@ def _prepared(source, cut, program, wanted, rewritten, options):
     left = {node.name for node in graph_def.node}
     feeds = dict(zip(division.placeholders, shared))
     feeds.update((name, feed) for name, feed in user.items() if name in left)
-    # which device it is for is known when it is compiled
-    manner = step_function.Manner(
-        words.RECOMPUTE.of(options.values), False, watching, words.ATTENTION.of(options.values)
-    )
+    manner = step_function.Manner(words.RECOMPUTE.of(options.values), watching, words.ATTENTION.of(options.values))
     graph_def = step_function.checked(graph_def, kept, list(feeds), manner.watching, True)
     values = _values_for_unknown_shapes(graph_def, source)
     return step_function.of_step(graph_def, wanted, feeds, plan, source, manner, values)

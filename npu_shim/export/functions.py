@@ -7,7 +7,6 @@ from typing import Any, Mapping
 import numpy as np
 
 from npu_shim.pjrt import arrays
-from npu_shim.rewriter import tf_internals
 from npu_shim.xla import step_function
 from npu_shim.xla.sources import Source
 
@@ -63,6 +62,4 @@ def _packed(source: Any, fetches: Any, feeds: Any, values: Any, options: Any) ->
     """(A step's packed graph, its state)."""
     source = Source.of(source).of_step(fetches)
     prepared = step_function.prepare(source, fetches, feeds, None, values, None, **options)
-    with tf_internals.eager_mode():
-        state = {variable.name: variable.value for variable in prepared.state}
-    return prepared.packed, state
+    return prepared.packed, {variable.name: variable.value for variable in prepared.state}

@@ -116,11 +116,12 @@ def program(
     """
     one_of(float32_products, PRODUCTS, "float32_products")
     python = interpreter(jax)
-    prepared = step_function.prepare(source, fetches, feeds, constants, values, device, **options).as_program()
+    platform = "cpu" if device == "CPU" else "gpu"  # the program for GPUs comes with one for CPUs, or serves them too
+    prepared = step_function.prepare(source, fetches, feeds, constants, values, device, **options).on(platform)
     shapes = [feed.with_shape().shape.as_list() for feed in prepared.feeds.values()]
     taken = description.arguments(prepared, shapes)
     step = interpreted.of(prepared, shapes)
-    artifacts, answer = _lowered(step, taken, float32_products, device, python, devices)
+    artifacts, answer = _lowered(step, taken, float32_products, platform, python, devices)
     if not answer["fetches"] and not answer["updated"]:
         raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
     _require_fixed_sizes(answer["fetches"])
@@ -143,11 +144,9 @@ def interpreter(wanted: str | None = None) -> str | None:
     return engine.interpreter()
 
 
-def _lowered(step, taken, products, device, python, devices):
+def _lowered(step, taken, products, platform, python, devices):
     """(platform -> artifact, what was said of it)."""
-    platform = "cpu" if device == "CPU" else "gpu"  # the program for GPUs comes with one for CPUs, or serves them too
-    asked = {**taken.asked(), "known": {}, "products": products, "platform": platform}
-    asked["devices"] = devices
+    asked = {**taken.asked(), "known": {}, "products": products, "platform": platform, "devices": devices}
     programs, answer = apart.lowered(step.content, asked, python)
     if answer["refusal"]:
         raise PlanError(_refusal(answer))

@@ -1,4 +1,4 @@
-"""Programs of steps whose graph travels to where JAX is, in the place of HLO (`npu_shim.step`); experimental."""
+"""Programs of steps, which a device of the engine lowers: the graph travels to where JAX is (`npu_shim.step`)."""
 
 from __future__ import annotations
 

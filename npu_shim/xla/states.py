@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-import tensorflow.compat.v2 as v2
 
-from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.analysis import writes
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.ir.graph import Node
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.step import counters, packing
 from npu_shim.xla.sources import Source
-
-_CREATING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -30,7 +25,7 @@ class StateVariable:
         dtype: tf.DType.
         static: its tf.TensorShape, which may have open sizes.
         updated: whether the step writes to it.
-        initial: a list of its value at first (np.ndarray, None for zeros), until `variable` takes it.
+        initial: a list of its value, np.ndarray, None for zeros.
         node: name of its node in the graph; "" for one that the graph does not have.
     """
 
@@ -42,29 +37,10 @@ class StateVariable:
     node: str = ""
 
     @property
-    def variable(self) -> Any:
-        """A tf.Variable of eager mode (see `tf_internals.eager_mode`) with its value, made when it is first asked for.
-
-        A step on another device has its values there: as much memory is not taken here without need.
-        """
-        kept = vars(self)
-        with _CREATING:
-            if "_variable" not in kept:
-                value = self.initial[0]
-                value = np.zeros(self.static, self.dtype.as_numpy_dtype) if value is None else value
-                with tf_internals.eager_mode():
-                    kept["_variable"] = v2.Variable(value, dtype=self.dtype, trainable=False, shape=self.static)
-                self.initial.clear()
-        return kept["_variable"]
-
-    @property
     def value(self) -> Any:
         """Its value, np.ndarray."""
-        if self.initial:
-            value = self.initial[0]
-            return np.zeros(self.static, self.dtype.as_numpy_dtype) if value is None else value
-        with tf_internals.eager_mode():
-            return self.variable.numpy()
+        (value,) = self.initial
+        return np.zeros(self.static, self.dtype.as_numpy_dtype) if value is None else value
 
     def assign(self, value: Any) -> None:
         """Gives it another value, np.ndarray of its dtype and of a shape that fits `static`."""
@@ -75,7 +51,7 @@ class StateVariable:
         """The shape of its value; the static one may be unknown."""
         if self.static.is_fully_defined():
             return tuple(self.static.as_list())
-        return tuple(np.shape(self.initial[0] if self.initial else self.value))
+        return tuple(np.shape(self.value))
 
 
 def of_module(module: Module, values: Mapping[str, Any] | None, source: Source) -> tuple[StateVariable, ...]:

@@ -36,14 +36,12 @@ class Manner:
 
     Attributes:
         recompute: one of `options.words.RECOMPUTE`.
-        on_cpu: whether it is for a CPU.
         watching: who looks on while passes run.
         attention: one of `options.words.ATTENTION`.
         has_kernels: whether what runs it has kernels for attention.
     """
 
     recompute: str
-    on_cpu: bool
     watching: Watching
     attention: str = "auto"
     has_kernels: bool = False
@@ -100,13 +98,8 @@ class Prepared:
         return _module_of(self.graph_def, self.fetches, self.feeds)
 
     def on(self, platform: str) -> Prepared:
-        """The same as a program for another platform, as JAX names it: "cpu", "gpu"."""
-        is_cpu = platform == "cpu"
-        return replace(self, manner=replace(self.manner, on_cpu=is_cpu, has_kernels=not is_cpu))
-
-    def as_program(self) -> Prepared:
-        """The same as a program that JAX compiles, on a GPU with its kernels unless it is for a CPU."""
-        return replace(self, manner=replace(self.manner, has_kernels=not self.manner.on_cpu))
+        """The same as a program for a platform, as JAX names it: "cpu", "gpu"."""
+        return replace(self, manner=replace(self.manner, has_kernels=platform != "cpu"))
 
     @contextlib.contextmanager
     def sized(self, module: Module, shapes: Sequence[Any]) -> Iterator[None]:
@@ -192,7 +185,7 @@ def prepare(
     graph_def = writers.clear_containers(graph_def, source.graph_def)
     graph_def = checked(graph_def, nodes, placeholders, asked.watching)
     graph_def, plan = rewriting.rewritten(source, graph_def, names, placeholders, asked.values, device)
-    manner = Manner(asked.recompute, device == "CPU", asked.watching, asked.attention)
+    manner = Manner(asked.recompute, asked.watching, asked.attention)
     return of_step(graph_def, wanted, dict(zip(placeholders, fed)), plan, source, manner, values)
 
 
