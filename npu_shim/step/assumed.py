@@ -19,12 +19,12 @@ from typing import Any, Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step import checks
+from npu_shim.step import checks, paddings
 from npu_shim.step.containers import rooms
 from npu_shim.step.control_flow import counted, trips
 from npu_shim.step.graph import Node
 from npu_shim.step.schedule import Loop
-from npu_shim.step.values import Dims, Pairs, Rows, Size, is_known, is_tensor, whole
+from npu_shim.step.values import Dims, Rows, Size, is_known, is_tensor, whole
 
 
 def settled(scope: Any, node: Node, values: Sequence[Any]) -> Sequence[Any]:
@@ -41,9 +41,9 @@ def settled(scope: Any, node: Node, values: Sequence[Any]) -> Sequence[Any]:
 
 def filled(scope: Any, node: Node, values: Sequence[Any], result: Any) -> Any:
     """Rows that are padded up to a number of them."""
-    if scope.run.told is None or not isinstance(result, Rows) or not isinstance(values[1], Pairs):
+    if scope.run.told is None or node.op not in paddings.OPS or not isinstance(result, Rows):
         return result
-    (_, after), *_ = values[1].rows
+    (_, after), *_ = paddings.pairs(values[1])
     number = after.fills if isinstance(after, Size) else None
     if number is None or not 0 <= number <= result.array.shape[0]:
         return result

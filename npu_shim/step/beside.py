@@ -76,17 +76,4 @@ def row_by_row(row: Rule, attrs: Attrs, values: Sequence[Any]) -> Any:
     """What a rule gives for values some of which are Rows; Unsupported if it does not take them."""
     if row.rows is None:
         raise Unsupported("its rule takes no tensor whose rows depend on data")
-    if row.rows != "each":
-        return row.rows(attrs, *values)
-    if not _is_row_by_row(values):
-        return turned.elementwise(row, attrs, values)
-    values, count = rows.alike(values)
-    result = row.apply(attrs, *[value.array if isinstance(value, Rows) else value for value in values])
-    return tuple(Rows(part, count) for part in result) if type(result) is tuple else Rows(result, count)
-
-
-def _is_row_by_row(values: Sequence[Any]) -> bool:
-    """Whether the first dimension of the result is that of the rows."""
-    rank, *others = {value.array.ndim for value in values if isinstance(value, Rows)}
-    plain = [np.shape(value) for value in values if not isinstance(value, Rows)]
-    return not others and not any(len(dims) > rank or (len(dims) == rank and dims[0] != 1) for dims in plain)
+    return turned.elementwise(row, attrs, values) if row.rows == "each" else row.rows(attrs, *values)

@@ -29,7 +29,7 @@ def _finite(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     if scope.caller is not None and scope.run.told is not None:
         value = scope.value(inputs[0])
         if isinstance(value, (Rows, Turned)):
-            value = masked(value.array, value.count, 0, value.axis if isinstance(value, Turned) else 0)
+            value = masked(value.array, value.count, 0, value.axis)
         xp = np if is_known(value) else jnp
         rooms.require_where(scope, node, xp.all(xp.isfinite(value)), KEY)
     return inputs[0]

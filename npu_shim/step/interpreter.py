@@ -24,7 +24,6 @@ from npu_shim.step import (
     grids,
     guards,
     merged,
-    paddings,
     present,
     row_slices,
     rows,
@@ -56,7 +55,6 @@ from npu_shim.step.values import (
     Either,
     Grid,
     Handle,
-    Pairs,
     Reference,
     Rows,
     Turned,
@@ -255,9 +253,7 @@ class Scope:
         """What is fetched, which may be Rows; Refusal if it is no tensor."""
         if source[0] not in self.values:
             raise self.refusal(self.nodes[source[0]], "it is fetched, and it is inside of a loop")
-        value = eithers.as_tensor(paddings.as_tensor(self.value(self.raw(source))))
-        if isinstance(value, Dims):
-            return sizes.as_tensor(value)
+        value = eithers.as_tensor(sizes.as_tensor(self.value(self.raw(source))))
         if isinstance(value, Handle) and value.kind == "variable":
             value = self.run.cells[value.key]
         if isinstance(value, (Turned, Grid)):
@@ -269,9 +265,7 @@ class Scope:
 
     def carried(self, source: Source) -> Any:
         """What a loop hands on to its next iteration: no handle, but rows and lists too."""
-        value = eithers.as_tensor(paddings.as_tensor(self.value(self.raw(source))))
-        if isinstance(value, Dims):
-            return sizes.as_tensor(value)
+        value = eithers.as_tensor(sizes.as_tensor(self.value(self.raw(source))))
         if isinstance(value, (Text, Turned, Grid, Either, *HANDLES)) or value is DEAD:
             raise self.refusal(self.nodes[source[0]], "it gives %s to the next iteration" % _described(value))
         return value
@@ -367,15 +361,13 @@ class Scope:
             return grids.computed(node, values)
         if Turned in kinds:
             return self._of_turned(row, node, values)
-        if Pairs in kinds and node.op in paddings.OF_PAIRS:
-            return assumed.filled(self, node, values, paddings.OF_PAIRS[node.op](node.attrs, *values))
-        if Pairs in kinds:
-            return self._computed(row, node, [paddings.as_tensor(value) for value in values])
         if Dims in kinds:
+            if sizes.may_move(node.op, values):
+                return sizes.moved(row, node.op, node.attrs, values)
             if node.op in rows.SIZED and (row.rows != "each" or not kinds & {Rows, Turned}):
                 values = assumed.settled(self, node, values)
-                return rows.SIZED[node.op](node.attrs, *values)
-            values = [sizes.as_tensor(value) if isinstance(value, Dims) else value for value in values]
+                return assumed.filled(self, node, values, rows.SIZED[node.op](node.attrs, *values))
+            values = list(map(sizes.as_tensor, values))
         if Rows in kinds or Turned in kinds:
             return self._of_rows(row, node, beside.settled(self, node, row, values))
         attrs = told.attrs(self, node, values)

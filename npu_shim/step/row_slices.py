@@ -24,7 +24,7 @@ from npu_shim.step.frames import value_source
 from npu_shim.step.graph import Node
 from npu_shim.step.masks import masked
 from npu_shim.step.refusals import Unknown, Unsupported
-from npu_shim.step.values import Dims, Pairs, Rows, Size, Turned, ints, is_known, is_tensor, traced
+from npu_shim.step.values import Dims, Rows, Size, Turned, ints, is_known, is_tensor, traced
 
 OPS = frozenset(["StridedSlice", "Slice", "StridedSliceGrad", "Pad"])
 BEHIND = "an axis behind the first has limits that depend on data"
@@ -63,7 +63,7 @@ def is_open(node: Node, inputs: Sequence[Any]) -> bool:
     """Whether a node takes a slice of rows, or one whose limits are not known."""
     if node.op == "Pad":
         return is_tensor(inputs[0]) and isinstance(inputs[1], jax.Array)
-    if node.op not in OPS or (isinstance(inputs[0], (Dims, Pairs)) and node.op != "StridedSliceGrad"):
+    if node.op not in OPS or (isinstance(inputs[0], Dims) and node.op != "StridedSliceGrad"):
         return False
     if any(isinstance(value, (Rows, Dims)) for value in inputs):
         return True

@@ -1,7 +1,6 @@
 """Data-sized rows: where they come from, and what is made of them and of their number.
 
-A number of rows is a Size: a traced number and the most that it may be. A shape with one is Dims, which ops on shapes
-hand on part by part, so that what is made by such a shape knows how much room it needs.
+Shapes of such rows, by which others are made, are `sizes`.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import grids, merged, paddings, sizes, turned, uniques
-from npu_shim.step.masks import common, mask, masked, repeated, there
+from npu_shim.step.masks import mask, masked, there
 from npu_shim.step.refusals import Unknown, Unsupported
-from npu_shim.step.rules import arrays, indexing, reductions, sparse
+from npu_shim.step.rules import indexing, reductions, sparse
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Dims, Rows, Size, Turned, ints, is_known, traced, whole
 
@@ -29,7 +28,7 @@ def where(attrs: Attrs, condition: Any) -> Any:
     if is_known(condition):
         return np.argwhere(condition).astype(np.int64)
     if isinstance(condition, Rows):
-        condition = _with_neutral(condition, 0)
+        condition = masked(condition.array, condition.count, 0)
     flat = jnp.reshape(condition != np.zeros((), condition.dtype), (-1,))
     at = jnp.nonzero(flat, size=flat.shape[0], fill_value=0)[0]
     indices = jnp.stack(jnp.unravel_index(at, condition.shape), -1) if np.ndim(condition) else at[:, None][:, :0]
@@ -98,17 +97,6 @@ def _live_places(places: Any, size: int) -> Any:
     return jnp.where(mask(places), places.array, np.array(size, places.array.dtype))
 
 
-def alike(values: Sequence[Any]) -> tuple[list[Any], Any]:
-    """(Values of which all Rows are equally many, their number): a single row goes with each row of the others."""
-    counts = [value.count for value in values if isinstance(value, Rows)]
-    most = max(value.array.shape[0] for value in values if isinstance(value, Rows))
-    values = [_with_room(value, most) if isinstance(value, Rows) else value for value in values]
-    if all(count is counts[0] for count in counts):
-        return list(values), counts[0]
-    alike_ones = [Rows(repeated(v.array, v.count), v.count) if isinstance(v, Rows) else v for v in values]
-    return alike_ones, common(counts)
-
-
 def _with_room(x: Rows, most: int) -> Rows:
     """Rows with room for `most` of them."""
     more = most - x.array.shape[0]
@@ -119,19 +107,17 @@ def _with_room(x: Rows, most: int) -> Rows:
 
 
 def reshape(attrs: Attrs, x: Any, shape: Any) -> Any:
-    """Reshape of rows: the first dimension that is not 1 stays one that depends on data; and of a shape."""
-    if isinstance(x, Dims):
-        return _of_shape(x, shape)
+    """Reshape of rows: the first dimension that is not 1 stays one that depends on data."""
     if not isinstance(shape, Dims) and not is_known(shape):
         raise Unknown(1)
     dims = list(sizes.sizes_of(shape))
     first = next((at for at, size in enumerate(dims) if isinstance(size, Size) or size != 1), 0)
     if first and (isinstance(dims[first], Size) or dims[first] < 0):
-        result = reshape(attrs, x, Dims(tuple(dims[first:]), shape.dtype))
+        result = reshape(attrs, x, sizes.of(dims[first:], shape.dtype))
         if not isinstance(result, Rows):
             raise Unsupported(grids.WHY)
         return Turned(result.array.reshape((*dims[:first], *result.array.shape)), result.count, first)
-    array = x.array if isinstance(x, Rows) else traced(x)
+    array = x.array if isinstance(x, Rows) else traced(sizes.as_tensor(x))
     rest = dims[1:]
     if isinstance(x, Rows) and sum(isinstance(size, Size) for size in dims) > 1 and isinstance(dims[0], Size):
         return grids.of_rows(x, dims)
@@ -151,16 +137,6 @@ def reshape(attrs: Attrs, x: Any, shape: Any) -> Any:
         more = 0 if isinstance(x, Rows) else max(dims[0].most - result.shape[0], 0)
         return Rows(jnp.pad(result, [(0, more), *[(0, 0)] * len(rest)]) if more else result, dims[0].count)
     return Rows(result, x.count * np.int32(old) // np.int32(max(each_row, 1)))
-
-
-def _of_shape(x: Dims, shape: Any) -> Any:
-    if not is_known(shape):
-        raise Unsupported("a shape gets a shape that is not known")
-    if np.size(shape) == 2 and ints(shape) in ((len(x.sizes), 1), (-1, 1)):
-        return paddings.column(x)
-    if np.size(shape) > 1:
-        return sizes.as_tensor(x).reshape(ints(shape))
-    return Dims(x.sizes, x.dtype, not np.size(shape))
 
 
 def fill(attrs: Attrs, shape: Any, value: Any) -> Any:
@@ -255,32 +231,7 @@ def segment_sum(kind: str) -> Handler:
     return reduced
 
 
-# -- reductions and joins ----------------------------------------------------------------------------------------------
-
-
-def _over_rows(op: str, neutral: Callable[[Any], Any]) -> Handler:
-    rule = reductions.RULES[op].apply
-
-    def reduced(attrs: Attrs, x: Any, axes: Any) -> Any:
-        along = reductions.axes_of(axes, x.array.ndim)
-        if 0 not in along:
-            return Rows(rule(attrs, x.array, axes), x.count)
-        return rule(attrs, _with_neutral(x, neutral(x.array.dtype)), axes)
-
-    return reduced
-
-
-def _with_neutral(x: Rows, value: Any) -> Any:
-    return masked(x.array, x.count, value)
-
-
-def mean(attrs: Attrs, x: Any, axes: Any) -> Any:
-    """Mean: of the rows that there are."""
-    along = reductions.axes_of(axes, x.array.ndim)
-    if 0 not in along:
-        return Rows(reductions.RULES["Mean"].apply(attrs, x.array, axes), x.count)
-    others = int(np.prod([x.array.shape[axis] for axis in along if axis], dtype=np.int64))
-    return reductions.mean_of(_with_neutral(x, 0), along, attrs["keep_dims"], x.count * np.int32(others))
+# -- joins -----------------------------------------------------------------------------------------------------------
 
 
 def concat(attrs: Attrs, *values: Any) -> Any:
@@ -303,59 +254,13 @@ def concat(attrs: Attrs, *values: Any) -> Any:
     return Rows(result, end)
 
 
-def squeeze(attrs: Attrs, x: Any) -> Any:
-    """Squeeze of dimensions behind the first."""
-    dims = [axis % x.array.ndim for axis in attrs["squeeze_dims"]]
-    if not dims:
-        dims = [axis for axis in range(1, x.array.ndim) if x.array.shape[axis] == 1]
-    if 0 in dims:
-        raise Unsupported("it takes the dimension of rows whose number depends on data away")
-    return Rows(jnp.squeeze(x.array, tuple(dims)), x.count)
-
-
-def expand_dims(attrs: Attrs, x: Any, axis: Any) -> Any:
-    """ExpandDims: in front of rows their dimension becomes the second one."""
-    at = whole(axis) % (x.array.ndim + 1)
-    return turned.of(jnp.expand_dims(x.array, at), x.count, int(at == 0))
-
-
-def transpose(attrs: Attrs, x: Any, permutation: Any) -> Any:
-    """Transpose: the first dimension may become another one."""
-    return turned.of(jnp.transpose(x.array, ints(permutation)), x.count, ints(permutation).index(0))
-
-
-def pack(attrs: Attrs, *values: Any) -> Any:
-    """Pack of sizes, and of pairs of sizes."""
-    pairs = paddings.packed(values) if attrs["axis"] == 0 else None
-    return sizes.HANDLERS["Pack"](attrs, *values) if pairs is None else pairs
-
-
 def stack(attrs: Attrs, *values: Any) -> Rows:
     """Pack of rows, which are equally many, behind the first dimension."""
     rank = max(value.array.ndim for value in values if isinstance(value, Rows))
     if attrs["axis"] % (rank + 1) == 0 or not all(isinstance(value, Rows) for value in values):
         raise Unsupported("it puts a dimension before rows whose number depends on data, or joins them with others")
-    parts, count = alike(values)
-    return Rows(jnp.stack([part.array for part in parts], attrs["axis"]), count)
-
-
-def split(rule: Handler, number: int) -> Handler:
-    """Split, SplitV and Unpack behind the first dimension.
-
-    Args:
-        rule: of tensors.
-        number: of the input that says the axis, -1 for an attribute.
-    """
-
-    def parts(attrs: Attrs, *values: Any) -> Any:
-        (x,) = (value for value in values if isinstance(value, Rows))
-        others = [value.array if value is x else value for value in values]
-        if (attrs["axis"] if number < 0 else whole(others[number])) % x.array.ndim == 0:
-            raise Unsupported("it takes rows whose number depends on data apart")
-        result = rule(attrs, *others)
-        return tuple(Rows(part, x.count) for part in result) if type(result) is tuple else Rows(result, x.count)
-
-    return parts
+    arrays, count = turned.alike(values)
+    return Rows(jnp.stack(arrays, attrs["axis"]), count)
 
 
 MASKS = ("Where", "Reshape")  # ops that may take a mask
@@ -375,27 +280,9 @@ def same_places(node: Any, values: Sequence[Any]) -> Any:
     return (node.op, id(x), ints(values[1]) if np.size(values[1]) else ()) if is_mask else None
 
 
-def reverse(attrs: Attrs, x: Any, axes: Any) -> Any:
-    """ReverseV2: the last row that there is comes first."""
-    along = [axis % x.array.ndim for axis in ints(axes)] if np.size(axes) else []
-    array = jnp.flip(x.array, along)
-    if 0 in along:  # what is not there comes first now
-        array = jnp.roll(array, x.count - np.int32(array.shape[0]), 0)
-    return Rows(array, x.count)
-
-
-def cumulative(op: str, neutral: int) -> Handler:
-    """Cumsum and Cumprod: what stands behind the last row changes nothing."""
-
-    def summed(attrs: Attrs, x: Any, axis: Any) -> Any:
-        return Rows(reductions.RULES[op].apply(attrs, _with_neutral(x, neutral), axis), x.count)
-
-    return summed
-
-
 def top_k(attrs: Attrs, x: Any, k: Any) -> Any:
     """TopKV2 of rows, or of as many elements of a vector as data says: what is not there comes last."""
-    array = _with_neutral(x, reductions.least(x.array.dtype)) if isinstance(x, Rows) else x
+    array = masked(x.array, x.count, reductions.least(x.array.dtype)) if isinstance(x, Rows) else x
     if not isinstance(k, Dims):
         result = reductions.top_k(attrs, array, k)
         return result if array.ndim == 1 else tuple(Rows(part, x.count) for part in result)
@@ -406,37 +293,17 @@ def top_k(attrs: Attrs, x: Any, k: Any) -> Any:
     return tuple(Rows(part, size.count) for part in result)
 
 
-def extreme_at(op: str, worst: Callable[[Any], Any]) -> Handler:
-    """ArgMax and ArgMin."""
-    rule = reductions.RULES[op].apply
-
-    def place(attrs: Attrs, x: Any, axis: Any) -> Any:
-        if whole(axis) % x.array.ndim:
-            return Rows(rule(attrs, x.array, axis), x.count)
-        return rule(attrs, _with_neutral(x, worst(x.array.dtype)), axis)
-
-    return place
-
-
 SEGMENTS = {
     name % kind: segment_sum(kind) for name in ("UnsortedSegment%s", "Segment%sV2") for kind in indexing.METHODS
 }
 SIZED: dict[str, Handler] = {  # ops that take shapes
     **sizes.HANDLERS, "Reshape": reshape, "Fill": fill, "Tile": tile, "Range": range_,
-    "BroadcastTo": broadcast, "TopKV2": top_k, "Pack": pack,
-    "ScatterNd": scatter_nd, **SEGMENTS, **sparse.FOR_ROWS,
+    "BroadcastTo": broadcast, "TopKV2": top_k, "Pad": paddings.pad, "PadV2": paddings.pad, "ScatterNd": scatter_nd,
+    **SEGMENTS, **sparse.FOR_ROWS,
 }  # fmt: skip
 OF_ROWS: dict[str, Handler] = {  # ops of rows, beside what their own rules say
-    "Shape": sizes.shape_of, "ShapeN": sizes.shape_of, "Size": sizes.size_of, "Reshape": reshape, "Squeeze": squeeze,
-    "ExpandDims": expand_dims, "Transpose": transpose, "ConcatV2": concat, "ReverseV2": reverse, "Tile": tile,
-    "Sum": _over_rows("Sum", lambda dtype: 0), "Prod": _over_rows("Prod", lambda dtype: 1),
-    "Max": _over_rows("Max", reductions.least), "Min": _over_rows("Min", reductions.most),
-    "All": _over_rows("All", lambda dtype: True), "Any": _over_rows("Any", lambda dtype: False),
-    "Mean": mean, "L2Loss": lambda attrs, x: reductions.l2_loss(attrs, _with_neutral(x, 0)),
-    "Cumsum": cumulative("Cumsum", 0), "Cumprod": cumulative("Cumprod", 1), "Pad": paddings.pad, "PadV2": paddings.pad,
-    "ArgMax": extreme_at("ArgMax", reductions.least), "ArgMin": extreme_at("ArgMin", reductions.most), "TopKV2": top_k,
-    "Split": split(arrays.split, 0), "SplitV": split(arrays.split_v, 2), "Unpack": split(arrays.unpack, -1),
-    "Pack": stack,
+    **turned.ALONG, "Reshape": reshape, "ConcatV2": concat, "Tile": tile, "Pad": paddings.pad, "PadV2": paddings.pad,
+    "Pack": stack, "TopKV2": top_k,
     "DynamicStitch": stitch_of_parts, "ParallelDynamicStitch": stitch_of_parts, **SEGMENTS,
 }  # fmt: skip
 

@@ -1,24 +1,119 @@
-"""Shapes of data-sized rows, and what ops on shapes make of them, part by part.
+"""Shapes of data-sized rows, and what ops on shapes make of them, size by size.
 
-A number of rows is a Size: a traced number and the most that it may be. A shape with one is Dims, so that what is made
-by such a shape knows how much room it needs.
+A number of rows is a Size: a traced number and the most that it may be. A tensor of sizes with one is Dims, so that
+what is made by such a shape knows how much room it needs. What moves sizes is done to their places:
+
+    tf.stack([2, tf.shape(rows)[0]])    the sizes 2 and n have places 1 and 2; Pack gives [1, 2], which are 2 and n
 """
 
 from __future__ import annotations
 
+import math
 import operator
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step.refusals import Unsupported
-from npu_shim.step.rules import indexing
-from npu_shim.step.rules.table import Attrs
-from npu_shim.step.values import Dims, Grid, Rows, Size, Turned, ints, is_known, whole
+from npu_shim.step.rules.table import Attrs, Rule
+from npu_shim.step.values import Dims, Grid, Rows, Size, Turned, is_known, is_tensor, whole
 
 Handler = Callable[..., Any]
-FIRST = np.int32(0)  # the axis of an op that has no input for it
+
+
+def of(sizes: Iterable[Any], dtype: Any, shape: Sequence[int] | None = None) -> Any:
+    """A tensor of sizes, which is known if all of them are.
+
+    Args:
+        sizes: int or Size, in row-major order.
+        dtype: of the tensor.
+        shape: likewise, None for a vector.
+    """
+    sizes = tuple(sizes)
+    shape = (len(sizes),) if shape is None else tuple(shape)
+    if any(isinstance(size, Size) for size in sizes):
+        return Dims(sizes, dtype, shape)
+    return np.array(sizes, dtype).reshape(shape)
+
+
+def sizes_of(value: Any) -> tuple[Any, ...]:
+    """The parts of a shape or size: ints and Sizes."""
+    return value.sizes if isinstance(value, Dims) else tuple(np.ravel(value).tolist())
+
+
+def as_tensor(value: Any) -> Any:
+    """Sizes as a traced tensor; another value as it is."""
+    if not isinstance(value, Dims):
+        return value
+    parts = [part.count.astype(value.dtype) if isinstance(part, Size) else np.array(part, value.dtype)
+             for part in value.sizes]  # fmt: skip
+    return jnp.stack(parts).reshape(value.shape) if value.shape else jnp.asarray(parts[0])
+
+
+def counts_of(dims: Dims) -> tuple[Any, ...]:
+    """The numbers among sizes that data decide."""
+    return tuple(size.count for size in dims.sizes if isinstance(size, Size))
+
+
+def with_counts(dims: Dims, counts: Iterable[Any]) -> Dims:
+    """Sizes with other numbers that data decide, of which nothing is known but the most that they may be."""
+    new = iter(counts)
+    sizes = (size._replace(count=next(new), rest=None) if isinstance(size, Size) else size for size in dims.sizes)
+    return dims._replace(sizes=tuple(sizes))
+
+
+# -- moved -------------------------------------------------------------------------------------------------------------
+
+
+# ops that move sizes -> function of the number of their inputs: the numbers of those that are moved
+MOVES: dict[str, Callable[[int], range]] = {
+    **dict.fromkeys(
+        ("ExpandDims", "Gather", "GatherV2", "Reshape", "Slice", "Squeeze", "StridedSlice", "Unpack"),
+        lambda count: range(1),
+    ),
+    "Pack": range, "ConcatV2": lambda count: range(count - 1), "DynamicStitch": lambda count: range(count // 2, count),
+}  # fmt: skip
+
+
+def may_move(op: str, values: Sequence[Any]) -> bool:
+    """Whether an op does nothing with its inputs but to move sizes.
+
+    Raises:
+        Unsupported: it makes a shape of them and of tensors.
+    """
+    if op not in MOVES:
+        return False
+    numbers = MOVES[op](len(values))
+    taken = [values[number] for number in numbers]
+    if not any(isinstance(value, Dims) for value in taken):
+        return False
+    if not is_known(*(value for number, value in enumerate(values) if number not in numbers)):
+        return False
+    others = [value for value in taken if not isinstance(value, Dims) and not is_known(value)]
+    if others and all(is_tensor(value) and value.ndim + (op == "Pack") <= 1 for value in others):
+        raise Unsupported("a shape has parts that are not known")
+    return not others
+
+
+def moved(row: Rule, op: str, attrs: Attrs, values: Sequence[Any]) -> Any:
+    """What such an op gives; its rule is applied to the places of the sizes. Place 0 is that of a zero."""
+    given, sizes = list(values), [0]
+    for number in MOVES[op](len(values)):
+        given[number] = len(sizes) + _places(values[number])
+        sizes += sizes_of(values[number])
+    dtype = next(value.dtype for value in values if isinstance(value, Dims))
+    result = row.apply(attrs, *given)
+    parts = [of([sizes[place] for place in np.ravel(part).tolist()], dtype, np.shape(part))
+             for part in (result if type(result) is tuple else (result,))]  # fmt: skip
+    return tuple(parts) if type(result) is tuple else parts[0]
+
+
+def _places(value: Any) -> Any:
+    return np.arange(math.prod(value.shape)).reshape(value.shape)
+
+
+# -- made and computed -------------------------------------------------------------------------------------------------
 
 
 def shape_of(attrs: Attrs, *values: Any) -> Any:
@@ -28,21 +123,14 @@ def shape_of(attrs: Attrs, *values: Any) -> Any:
 
 
 def _dims_of(value: Any, dtype: Any) -> Any:
-    if isinstance(value, Turned):
-        open_one = Size(value.count, value.array.shape[value.axis])
-        return Dims(tuple(open_one if at == value.axis else n for at, n in enumerate(value.array.shape)), dtype)
-    if isinstance(value, Grid):
-        open_ones = {0: value.count, value.axis: value.columns}
-        shape = enumerate(value.array.shape)
-        return Dims(tuple(Size(open_ones[at], size) if at in open_ones else size for at, size in shape), dtype)
-    if not isinstance(value, Rows):
-        return np.array(value.shape, dtype)
-    return Dims((Size(value.count, value.array.shape[0]), *value.array.shape[1:]), dtype)
+    counts = value.counts if isinstance(value, (Rows, Turned, Grid)) else {}
+    shape = value.array.shape if counts else value.shape
+    return of([Size(counts[at], size) if at in counts else size for at, size in enumerate(shape)], dtype)
 
 
-def size_of(attrs: Attrs, x: Rows) -> Any:
+def size_of(attrs: Attrs, x: Any) -> Any:
     """Size."""
-    return Dims((_product(_dims_of(x, attrs["out_type"]).sizes),), attrs["out_type"], True)
+    return of([_product(_dims_of(x, attrs["out_type"]).sizes)], attrs["out_type"], ())
 
 
 def _product(sizes: Sequence[Any]) -> Any:
@@ -59,91 +147,33 @@ def _product(sizes: Sequence[Any]) -> Any:
     return Size(open_one.count * np.int32(number), open_one.most * number)
 
 
-def sizes_of(value: Any) -> tuple[Any, ...]:
-    """The parts of a shape or size: ints and Sizes."""
-    return value.sizes if isinstance(value, Dims) else ints(value) if np.size(value) else ()
-
-
-def _again(sizes: Sequence[Any], dtype: Any, is_scalar: bool = False) -> Any:
-    """A shape: known if all its parts are."""
-    if any(isinstance(size, Size) for size in sizes):
-        return Dims(tuple(sizes), dtype, is_scalar)
-    return np.array(sizes[0] if is_scalar else sizes, dtype)
-
-
-def _picked(attrs: Attrs, dims: Any, begin: Any, end: Any, strides: Any) -> Any:
-    index = indexing.index_of(attrs, begin, end, strides)
-    numbers = np.arange(len(dims.sizes))[index]
-    if np.ndim(numbers) == 0:
-        return _again([dims.sizes[int(numbers)]], dims.dtype, True)
-    return _again([dims.sizes[at] for at in numbers.tolist()], dims.dtype)
-
-
-def _sliced(attrs: Attrs, dims: Any, begin: Any, size: Any) -> Any:
-    (start,), (length,) = ints(begin), ints(size)
-    return _again(dims.sizes[start : None if length < 0 else start + length], dims.dtype)
-
-
-def _gathered(attrs: Attrs, dims: Any, indices: Any, axis: Any = FIRST) -> Any:
-    if not isinstance(dims, Dims) or not is_known(indices):
-        is_open = isinstance(dims, Rows) or isinstance(indices, Rows)
-        rule = indexing.gather_rows if is_open else indexing.gather
-        return rule(attrs, _tensor(dims), _tensor(indices), axis)
-    numbers = np.arange(len(dims.sizes))[np.asarray(indices)]
-    if np.ndim(numbers) == 0:
-        return _again([dims.sizes[int(numbers)]], dims.dtype, True)
-    return _again([dims.sizes[at] for at in numbers.tolist()], dims.dtype)
-
-
-def _packed(attrs: Attrs, *values: Any) -> Any:
-    if not all(value.is_scalar if isinstance(value, Dims) else np.ndim(value) == 0 for value in values):
-        return jnp.stack(list(map(_tensor, values)), attrs["axis"])
-    return _in_a_row(values)
-
-
-def _tensor(value: Any) -> Any:
-    return as_tensor(value) if isinstance(value, Dims) else value
-
-
-def _in_a_row(values: Sequence[Any]) -> Any:
-    dtype = next(value.dtype for value in values if isinstance(value, Dims))
-    if not all(is_known(value) or isinstance(value, Dims) for value in values):
-        raise Unsupported("a shape has parts that are not known")
-    return _again([size for value in values for size in sizes_of(value)], dtype)
-
-
-def _concatenated(attrs: Attrs, *values: Any) -> Any:
-    *parts, axis = values
-    if any(np.ndim(value) > 1 for value in parts if not isinstance(value, Dims)):
-        return jnp.concatenate(list(map(_tensor, parts)), whole(axis))
-    return _in_a_row(parts)
-
-
 def _offsets(attrs: Attrs, axis: Any, *shapes: Any) -> Any:
     """ConcatOffset: where each part begins."""
     at, start, result = whole(axis), 0, []
     dtype = next(value.dtype for value in shapes if isinstance(value, Dims))
     for shape in shapes:
         sizes = sizes_of(shape)
-        result.append(_again([start if place == at else 0 for place in range(len(sizes))], dtype))
+        result.append(of([start if place == at else 0 for place in range(len(sizes))], dtype))
         start = of_two(operator.add, None, start, sizes[at])
     return result[0] if len(result) == 1 else tuple(result)
 
 
-def _product_of(attrs: Attrs, dims: Any, axes: Any) -> Any:
+def _product_of(attrs: Attrs, dims: Dims, axes: Any) -> Any:
     if not np.size(axes):
         return dims
-    return _again([_product(dims.sizes)], dims.dtype, not attrs["keep_dims"])
+    if len(dims.shape) > 1:
+        raise Unsupported("it multiplies sizes that are no shape")
+    return of([_product(dims.sizes)], dims.dtype, (1,) if attrs["keep_dims"] else ())
 
 
-def _cast(attrs: Attrs, dims: Any) -> Any:
+def _cast(attrs: Attrs, dims: Dims) -> Any:
     if not np.issubdtype(attrs["DstT"], np.integer):
         return as_tensor(dims).astype(attrs["DstT"])
-    return Dims(dims.sizes, attrs["DstT"], dims.is_scalar)
+    return dims._replace(dtype=attrs["DstT"])
 
 
 def _arithmetic(function: Callable[[Any, Any], Any], of_itself: int | None = None) -> Handler:
-    """Of two shapes, part by part; a scalar goes with each part. With a tensor, of which nothing is known, a tensor.
+    """Of two tensors of sizes, size by size. With a tensor of which nothing is known, a tensor.
 
     Args:
         function: of ints and traced ones, monotonic in each.
@@ -152,13 +182,12 @@ def _arithmetic(function: Callable[[Any, Any], Any], of_itself: int | None = Non
 
     def computed(attrs: Attrs, x: Any, y: Any) -> Any:
         if not all(isinstance(value, Dims) or is_known(value) for value in (x, y)):
-            return function(_tensor(x), _tensor(y))
+            return function(as_tensor(x), as_tensor(y))
         one, other = sizes_of(x), sizes_of(y)
-        length = max(len(one), len(other))
-        pairs = zip(one * (length if len(one) == 1 else 1), other * (length if len(other) == 1 else 1))
-        first = x if isinstance(x, Dims) else y
-        is_scalar = all(v.is_scalar if isinstance(v, Dims) else np.ndim(v) == 0 for v in (x, y))
-        return _again([of_two(function, of_itself, a, b) for a, b in pairs], first.dtype, is_scalar)
+        places = np.broadcast_arrays(_places(x), _places(y))
+        pairs = zip(*(part.ravel().tolist() for part in places))
+        dtype = x.dtype if isinstance(x, Dims) else y.dtype
+        return of([of_two(function, of_itself, one[a], other[b]) for a, b in pairs], dtype, places[0].shape)
 
     return computed
 
@@ -233,30 +262,6 @@ def _is_same(one: Any, other: Any) -> bool:
     return not isinstance(one, Size) and not isinstance(other, Size) and bool(one == other)
 
 
-def as_tensor(dims: Any) -> Any:
-    """A shape as a traced tensor."""
-    parts = [part.count.astype(dims.dtype) if isinstance(part, Size) else np.array(part, dims.dtype)
-             for part in dims.sizes]  # fmt: skip
-    return jnp.asarray(parts[0]) if dims.is_scalar else jnp.stack(parts)
-
-
-def _stitched(attrs: Attrs, *values: Any) -> Any:
-    half = len(values) // 2
-    dtype = next(value.dtype for value in values[half:] if isinstance(value, Dims))
-    if not is_known(*values[:half]):
-        raise Unsupported("its indices had to be known when the step is traced")
-    placed: dict[int, Any] = {}
-    for places, part in zip(values[:half], values[half:]):
-        placed.update(zip(ints(places) if places.size else (), sizes_of(part)))
-    return _again([placed[at] for at in range(len(placed))], dtype)
-
-
-def _expanded(attrs: Attrs, dims: Any, axis: Any) -> Any:
-    if not dims.is_scalar:
-        raise Unsupported("a shape of a data-sized tensor gets another dimension")
-    return Dims(dims.sizes, dims.dtype)
-
-
 def bounds(number: Any) -> tuple[Any, int, int]:
     """(A limit, traced; the least and the most that it may be)."""
     (size,) = sizes_of(number)
@@ -272,9 +277,7 @@ def bounds_of(size: Any) -> tuple[Any, int, int]:
 
 NEUTRAL: dict[Callable[[Any, Any], Any], int] = {operator.add: 0, operator.sub: 0, operator.mul: 1, _quotient: 1}
 HANDLERS: dict[str, Handler] = {
-    "StridedSlice": _picked, "Slice": _sliced, "GatherV2": _gathered, "Gather": _gathered, "Pack": _packed,
-    "ConcatV2": _concatenated, "ConcatOffset": _offsets, "Prod": _product_of, "Cast": _cast, "ExpandDims": _expanded,
-    "DynamicStitch": _stitched, "BroadcastGradientArgs": _gradient_axes,
+    "ConcatOffset": _offsets, "Prod": _product_of, "Cast": _cast, "BroadcastGradientArgs": _gradient_axes,
     **dict.fromkeys(("Add", "AddV2"), _arithmetic(operator.add)), "Sub": _arithmetic(operator.sub, 0),
     "Mul": _arithmetic(operator.mul), "FloorDiv": _arithmetic(_quotient, 1), "Maximum": _maximum,
 }  # fmt: skip

@@ -1,12 +1,12 @@
-"""Rows of which the counted dimension has been moved, as `tf.nn.softmax(rows, axis=0)` does.
+"""Rows whichever of their dimensions is counted: of Rows the first, of Turned another, as `tf.transpose(rows)` has it.
 
-What computes each element by itself takes them, as do sums, softmax over the counted dimension, products that add over
-it, and transposes, which bring it back.
+What computes each element by itself takes both, as do reductions, softmax, and what moves dimensions. A softmax or sum
+over the counted dimension leaves out what is not there.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Sequence, Union
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,10 +14,12 @@ import numpy as np
 from npu_shim.step import sizes
 from npu_shim.step.masks import common, masked, repeated
 from npu_shim.step.refusals import Unsupported
-from npu_shim.step.rules import indexing, nn, products, reductions
+from npu_shim.step.rules import arrays, indexing, nn, products, reductions
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Rows, Turned, ints, whole
 
+Counted = Union[Rows, Turned]
+Handler = Callable[..., Any]
 WHY = "a dimension other than its first depends on data"
 
 
@@ -43,50 +45,155 @@ def computed(row: Rule, node: Any, values: Sequence[Any]) -> Any:
 
 
 def elementwise(row: Rule, attrs: Attrs, values: Sequence[Any]) -> Any:
-    """Element by element: what is counted stands in one place from the end, with as many elements in all of them."""
-    open_ones = [v if isinstance(v, Turned) else Turned(*v, 0) for v in values if isinstance(v, (Rows, Turned))]
-    places = {value.array.ndim - value.axis for value in open_ones}
-    plain = [v.shape for v in values if not isinstance(v, (Rows, Turned)) and len(v.shape) >= min(places)]
-    if len(places) > 1 or any(shape[-place] != 1 for shape in plain for place in places):
+    """What a rule gives that takes rows each: what is counted stands in one place from the end in all values."""
+    counted = [value for value in values if isinstance(value, (Rows, Turned))]
+    (place, *others) = {value.array.ndim - value.axis for value in counted}
+    plain = [value.shape for value in values if not isinstance(value, (Rows, Turned))]
+    if others or any(len(shape) >= place and shape[-place] != 1 for shape in plain):
         raise Unsupported("it joins a dimension that depends on data with another one")
-    counts = [value.count for value in open_ones]
-    is_one = all(count is counts[0] for count in counts)
-    arrays = iter([v.array if is_one else repeated(v.array, v.count, v.axis) for v in open_ones])
-    result = row.apply(attrs, *[next(arrays) if isinstance(v, (Rows, Turned)) else v for v in values])
-    return of(result, common(counts), result.ndim - places.pop())
+    held, count = alike(counted)
+    given = iter(held)
+    result = row.apply(attrs, *[next(given) if isinstance(v, (Rows, Turned)) else v for v in values])
+    axis = max(*(value.array.ndim for value in counted), *map(len, plain), place) - place
+    if type(result) is not tuple:
+        return of(result, count, axis)
+    if axis:
+        raise Unsupported("it gives several tensors, and %s" % WHY)
+    return tuple(Rows(part, count) for part in result)
 
 
-def _transposed(attrs: Attrs, x: Turned, permutation: Any) -> Any:
+def alike(values: Sequence[Counted]) -> tuple[list[Any], Any]:
+    """(Arrays with equally many elements along what is counted, their number): a single one goes with each other."""
+    most = max(value.array.shape[value.axis] for value in values)
+    held = [_with_room(value, most) for value in values]
+    counts = [value.count for value in values]
+    if all(count is counts[0] for count in counts):
+        return held, counts[0]
+    return [repeated(array, value.count, value.axis) for array, value in zip(held, values)], common(counts)
+
+
+def _with_room(x: Counted, most: int) -> Any:
+    more = most - x.array.shape[x.axis]
+    return jnp.pad(x.array, [(0, more if at == x.axis else 0) for at in range(x.array.ndim)]) if more else x.array
+
+
+def _without_rest(x: Counted, value: Any) -> Any:
+    """An array with a value in the place of what is not there."""
+    return masked(x.array, x.count, value, x.axis)
+
+
+# -- dimensions --------------------------------------------------------------------------------------------------------
+
+
+def _transposed(attrs: Attrs, x: Counted, permutation: Any) -> Any:
     return of(jnp.transpose(x.array, ints(permutation)), x.count, ints(permutation).index(x.axis))
 
 
-def _normalized(rule: Callable[..., Any]) -> Callable[..., Any]:
-    def result(attrs: Attrs, x: Turned) -> Turned:
-        is_last = x.axis == x.array.ndim - 1
-        array = nn.of_the_first(rule, x.array, x.count) if is_last else rule(attrs, x.array)
-        return Turned(array, x.count, x.axis)
-
-    return result
+def _expanded(attrs: Attrs, x: Counted, axis: Any) -> Any:
+    at = whole(axis) % (x.array.ndim + 1)
+    return of(jnp.expand_dims(x.array, at), x.count, x.axis + (at <= x.axis))
 
 
-def _reduced(op: str, neutral: Callable[[Any], Any]) -> Callable[..., Any]:
-    def result(attrs: Attrs, x: Turned, axes: Any) -> Any:
+def _squeezed(attrs: Attrs, x: Counted) -> Any:
+    shape = x.array.shape
+    dims = {axis % x.array.ndim for axis in attrs["squeeze_dims"]}
+    gone = dims or {axis for axis, size in enumerate(shape) if size == 1 and axis != x.axis}
+    if x.axis in gone:
+        raise Unsupported("it takes the dimension of rows whose number depends on data away")
+    return of(jnp.squeeze(x.array, tuple(sorted(gone))), x.count, x.axis - sum(axis < x.axis for axis in gone))
+
+
+def _reversed(attrs: Attrs, x: Counted, axes: Any) -> Any:
+    """The last element that there is comes first."""
+    along = [axis % x.array.ndim for axis in ints(axes)] if np.size(axes) else []
+    array = jnp.flip(x.array, along)
+    if x.axis in along:  # what is not there comes first now
+        array = jnp.roll(array, x.count - np.int32(array.shape[x.axis]), x.axis)
+    return of(array, x.count, x.axis)
+
+
+def _apart(rule: Handler, number: int) -> Handler:
+    """Split, SplitV and Unpack of other dimensions.
+
+    Args:
+        rule: of tensors.
+        number: of the input that says the axis, -1 for an attribute.
+    """
+
+    def parts(attrs: Attrs, *values: Any) -> Any:
+        (x,) = (value for value in values if isinstance(value, (Rows, Turned)))
+        given = [value.array if value is x else value for value in values]
+        along = (attrs["axis"] if number < 0 else whole(given[number])) % x.array.ndim
+        if along == x.axis:
+            raise Unsupported("it takes rows whose number depends on data apart")
+        result = rule(attrs, *given)
+        axis = x.axis - (number < 0 and along < x.axis)
+        return tuple(of(part, x.count, axis) for part in result) if type(result) is tuple else of(result, x.count, axis)
+
+    return parts
+
+
+# -- reductions --------------------------------------------------------------------------------------------------------
+
+
+def _reduced(op: str, neutral: Callable[[Any], Any]) -> Handler:
+    rule = reductions.RULES[op].apply
+
+    def result(attrs: Attrs, x: Counted, axes: Any) -> Any:
         along = reductions.axes_of(axes, x.array.ndim)
         if x.axis in along:
-            return reductions.RULES[op].apply(attrs, masked(x.array, x.count, neutral(x.array.dtype), x.axis), axes)
+            return rule(attrs, _without_rest(x, neutral(x.array.dtype)), axes)
         gone = 0 if attrs["keep_dims"] else sum(axis < x.axis for axis in along)
-        return of(reductions.RULES[op].apply(attrs, x.array, axes), x.count, x.axis - gone)
+        return of(rule(attrs, x.array, axes), x.count, x.axis - gone)
 
     return result
 
 
-def _mean(attrs: Attrs, x: Turned, axes: Any) -> Any:
+def _mean(attrs: Attrs, x: Counted, axes: Any) -> Any:
+    """Mean: of the elements that there are."""
     along = reductions.axes_of(axes, x.array.ndim)
     if x.axis not in along:
         return _reduced("Mean", lambda dtype: 0)(attrs, x, axes)
     others = int(np.prod([x.array.shape[axis] for axis in along if axis != x.axis], dtype=np.int64))
-    number = x.count * np.int32(others)
-    return reductions.mean_of(masked(x.array, x.count, 0, x.axis), along, attrs["keep_dims"], number)
+    return reductions.mean_of(_without_rest(x, 0), along, attrs["keep_dims"], x.count * np.int32(others))
+
+
+def _extreme_at(op: str, worst: Callable[[Any], Any]) -> Handler:
+    """ArgMax and ArgMin."""
+    rule = reductions.RULES[op].apply
+
+    def place(attrs: Attrs, x: Counted, axis: Any) -> Any:
+        at = whole(axis) % x.array.ndim
+        if at == x.axis:
+            return rule(attrs, _without_rest(x, worst(x.array.dtype)), axis)
+        return of(rule(attrs, x.array, axis), x.count, x.axis - (at < x.axis))
+
+    return place
+
+
+def _cumulative(op: str, neutral: int) -> Handler:
+    """Cumsum and Cumprod: what stands behind the last element changes nothing."""
+    rule = reductions.RULES[op].apply
+    return lambda attrs, x, axis: of(rule(attrs, _without_rest(x, neutral), axis), x.count, x.axis)
+
+
+def _normalized(rule: Handler) -> Handler:
+    """Softmax and LogSoftmax."""
+
+    def result(attrs: Attrs, x: Counted) -> Any:
+        is_last = x.axis == x.array.ndim - 1
+        return of(nn.of_the_first(rule, x.array, x.count) if is_last else rule(attrs, x.array), x.count, x.axis)
+
+    return result
+
+
+def _bias_gradient(attrs: Attrs, x: Counted) -> Any:
+    if x.axis == nn.channel(attrs, x.array.ndim):
+        raise Unsupported("how many channels there are depends on data")
+    return nn.bias_add_grad(attrs, _without_rest(x, 0))
+
+
+# -- of Turned alone ---------------------------------------------------------------------------------------------------
 
 
 def _broadcast(attrs: Attrs, x: Turned, shape: Any) -> Turned:
@@ -98,15 +205,6 @@ def _broadcast(attrs: Attrs, x: Turned, shape: Any) -> Turned:
     return Turned(jnp.broadcast_to(x.array, room), x.count, x.axis)
 
 
-def _squeezed(attrs: Attrs, x: Turned) -> Any:
-    shape = x.array.shape
-    dims = {axis % x.array.ndim for axis in attrs["squeeze_dims"]}
-    gone = dims or {axis for axis, size in enumerate(shape) if size == 1 and axis != x.axis}
-    if x.axis in gone:
-        raise Unsupported("it takes the dimension of rows whose number depends on data away")
-    return of(jnp.squeeze(x.array, tuple(sorted(gone))), x.count, x.axis - sum(axis < x.axis for axis in gone))
-
-
 def _gathered(attrs: Attrs, x: Any, indices: Any, axis: Any) -> Any:
     """GatherV2 along what is counted."""
     if not isinstance(x, Turned) or whole(axis) % x.array.ndim != x.axis or attrs.get("batch_dims", 0):
@@ -116,15 +214,18 @@ def _gathered(attrs: Attrs, x: Any, indices: Any, axis: Any) -> Any:
     return indexing.gather_rows(attrs, x.array, indices, axis)
 
 
-def _bias_gradient(attrs: Attrs, x: Turned) -> Any:
-    return nn.bias_add_grad(attrs, masked(x.array, x.count, 0, x.axis))
-
-
-HANDLERS: dict[str, Callable[..., Any]] = {
+ALONG: dict[str, Handler] = {
     "Shape": sizes.shape_of, "ShapeN": sizes.shape_of, "Size": sizes.size_of, "Transpose": _transposed,
-    "BroadcastTo": _broadcast, "GatherV2": _gathered, "Squeeze": _squeezed, "BiasAddGrad": _bias_gradient,
-    "MatMul": products.RULES["MatMul"].rows,
-    "Softmax": _normalized(nn.softmax), "LogSoftmax": _normalized(nn.log_softmax),
-    "Sum": _reduced("Sum", lambda dtype: 0), "Max": _reduced("Max", reductions.least),
-    "Min": _reduced("Min", reductions.most), "Mean": _mean,
+    "ExpandDims": _expanded, "Squeeze": _squeezed, "ReverseV2": _reversed,
+    "Split": _apart(arrays.split, 0), "SplitV": _apart(arrays.split_v, 2), "Unpack": _apart(arrays.unpack, -1),
+    "Sum": _reduced("Sum", lambda dtype: 0), "Prod": _reduced("Prod", lambda dtype: 1), "Mean": _mean,
+    "Max": _reduced("Max", reductions.least), "Min": _reduced("Min", reductions.most),
+    "All": _reduced("All", lambda dtype: True), "Any": _reduced("Any", lambda dtype: False),
+    "ArgMax": _extreme_at("ArgMax", reductions.least), "ArgMin": _extreme_at("ArgMin", reductions.most),
+    "Cumsum": _cumulative("Cumsum", 0), "Cumprod": _cumulative("Cumprod", 1),
+    "L2Loss": lambda attrs, x: reductions.l2_loss(attrs, _without_rest(x, 0)),
+    "Softmax": _normalized(nn.softmax), "LogSoftmax": _normalized(nn.log_softmax), "BiasAddGrad": _bias_gradient,
+}  # fmt: skip
+HANDLERS: dict[str, Handler] = {
+    **ALONG, "BroadcastTo": _broadcast, "GatherV2": _gathered, "MatMul": products.RULES["MatMul"].rows,
 }  # fmt: skip

@@ -6,7 +6,7 @@
     turned    Turned: rows of which the counted dimension is another than the first
     grid      Grid: rows of which another dimension is counted too
     either    Either: one of two values, of several shapes, as a traced predicate says
-    dims      Dims: a shape with such a number in it; Pairs: paddings with one
+    dims      Dims: a shape, or paddings, with such a number in it
     handle    Reference, Handle, ...: what a variable, Stack or TensorArray is called; its value is in the state
     list      lists.List: an immutable list of tensors
     text      graph.Text: strings, with which nothing is computed
@@ -36,6 +36,16 @@ class Rows(NamedTuple):
     array: Any
     count: Any
 
+    @property
+    def axis(self) -> int:
+        """The number of the dimension, as of Turned."""
+        return 0
+
+    @property
+    def counts(self) -> dict[int, Any]:
+        """Number of each dimension that depends on data -> how many elements it has."""
+        return {0: self.count}
+
 
 class Size(NamedTuple):
     """A number of rows.
@@ -55,29 +65,16 @@ class Size(NamedTuple):
 
 
 class Dims(NamedTuple):
-    """A shape, or one size of a shape, with a part that depends on data.
+    """A tensor of sizes, with one that depends on data: a shape, one of its sizes, or paddings. See `sizes`.
 
     Attributes:
-        sizes: int or Size.
-        dtype: of the tensor that it stands for.
-        is_scalar: whether that is a scalar.
+        sizes: int or Size, in row-major order.
+        dtype, shape: of the tensor that it stands for.
     """
 
     sizes: tuple[Any, ...]
     dtype: Any
-    is_scalar: bool = False
-
-
-class Pairs(NamedTuple):
-    """A matrix of sizes, such as paddings, with a part that depends on data.
-
-    Attributes:
-        rows: of int or Size.
-        dtype: of the tensor that it stands for.
-    """
-
-    rows: tuple[tuple[Any, ...], ...]
-    dtype: Any
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -93,6 +90,11 @@ class Turned:
     array: Any
     count: Any
     axis: int
+
+    @property
+    def counts(self) -> dict[int, Any]:
+        """As of Rows."""
+        return {self.axis: self.count}
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,11 @@ class Grid:
     count: Any
     columns: Any
     axis: int
+
+    @property
+    def counts(self) -> dict[int, Any]:
+        """As of Rows."""
+        return {0: self.count, self.axis: self.columns}
 
 
 @dataclass(frozen=True)

@@ -242,6 +242,34 @@ def test_columns_by_as_many_indices_as_data_say(network):
     compared([again, tf.reduce_sum(tf.tanh(columns), 2), tf.shape(columns)], compared_with, tolerance=1e-5)
 
 
+def test_transposed_rows(network):
+    """What takes rows takes them whichever of their dimensions is counted; a shape is taken apart and joined again."""
+    x, mask, w, _ = network
+    rows = tf.boolean_mask(tf.matmul(x, w), mask)
+    count, width = tf.unstack(tf.shape(rows))
+    columns = tf.transpose(tf.reshape(rows, [count, width]))
+    moved = [
+        tf.cumsum(columns, 1),
+        tf.cumprod(columns, 1, exclusive=True),
+        tf.reverse(columns, [1]),
+        tf.squeeze(tf.expand_dims(columns, 1), 1),
+    ]
+    fetches = [
+        *map(tf.transpose, moved),
+        *tf.unstack(columns)[1:],
+        tf.squeeze(tf.split(columns, [1, 2])[0], 0),
+        tf.reduce_prod(columns, 1),
+        tf.reduce_all(columns > -1, 1),
+        tf.reduce_any(columns > 1, 1),
+        tf.argmax(columns, 1),
+        tf.argmin(columns),
+        tf.nn.l2_loss(columns),
+        *tf.gradients([tf.tanh(part) for part in moved], w),
+    ]
+    for bits in MASKS[::2]:
+        compared(fetches, {x: GIVEN, mask: np.array(bits, bool)}, tolerance=1e-5)
+
+
 def test_rows_behind_another_dimension(network):
     """A layer of what is not padding, as one example of a batch, as in Tensor2Tensor; dropout has its numbers."""
     x, mask, w, _ = network

@@ -19,7 +19,7 @@ from npu_shim.step.graph import Node
 from npu_shim.step.masks import there
 from npu_shim.step.refusals import UNBOUNDED, Unbounded, Unknown, Unsupported
 from npu_shim.step.rules.table import Effect
-from npu_shim.step.values import Dims, Handle, Rows, Size, ints, is_known, traced, whole
+from npu_shim.step.values import Handle, Rows, Size, ints, is_known, traced, whole
 
 KIND = "array"
 FLOW = np.float32(0)
@@ -122,7 +122,7 @@ def _adds(facts: Facts) -> bool:
 
 
 def _places(index: Any) -> Any:
-    return sizes.as_tensor(index) if isinstance(index, Dims) else index
+    return sizes.as_tensor(index)
 
 
 def _limit(scope: Any, handle: Handle, cell: Any) -> Any:
@@ -263,7 +263,7 @@ def size(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
         return np.int32(facts.size)
     if facts.length is not None and scope.serial is None:
         return np.int32(facts.length)
-    return cell[1] if is_known(cell[1]) else Dims((Size(cell[1], _room(handle, cell[0]), facts.size),), I32, True)
+    return cell[1] if is_known(cell[1]) else sizes.of([Size(cell[1], _room(handle, cell[0]), facts.size)], I32, ())
 
 
 def concat(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:

@@ -8,20 +8,21 @@ keeps, is one of several in one buffer [total, most, ...].
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step import guards
+from npu_shim.step import guards, sizes
 from npu_shim.step.containers import places, rooms
 from npu_shim.step.control_flow import counted
 from npu_shim.step.graph import Node
 from npu_shim.step.refusals import UNBOUNDED, Unbounded, Unsupported
 from npu_shim.step.rules.table import Effect
 from npu_shim.step.schedule import HANDS_ON
-from npu_shim.step.values import Dims, Handle, Size, is_known, traced
+from npu_shim.step.values import Dims, Handle, is_known, traced
 
 KIND = "stack"
 OPEN_SHAPE = "it keeps a shape that data decide"
@@ -78,8 +79,8 @@ def _as_number(scope: Any, handle: Handle, value: Any) -> Any:
     if isinstance(value, Dims):
         if scope.may_unroll:  # in iterations of their own more is known of shapes, as of a row at a counter
             raise Unsupported(OPEN_SHAPE)
-        like: Any
-        like, numbers = _sizes_of(value)
+        like: Any = sizes.with_counts(value, itertools.repeat(None))
+        numbers: Any = sizes.counts_of(value)
     elif isinstance(value, Handle):
         like, numbers = value._replace(instance=None), jnp.int32(0) if value.instance is None else value.instance
     else:
@@ -87,12 +88,6 @@ def _as_number(scope: Any, handle: Handle, value: Any) -> Any:
     if scope.run.facts.setdefault((handle.key, "holds"), like) != like:
         raise Unsupported("it keeps handles that unrolled iterations have made, or several kinds of shapes")
     return numbers
-
-
-def _sizes_of(value: Dims) -> tuple[Dims, tuple[Any, ...]]:
-    """(A shape without the numbers that data decide, these numbers)."""
-    sizes = [part._replace(count=None, rest=None) if isinstance(part, Size) else part for part in value.sizes]
-    return value._replace(sizes=tuple(sizes)), tuple(part.count for part in value.sizes if isinstance(part, Size))
 
 
 def _put(scope: Any, guard: guards.Guard, handle: Handle, value: Any) -> None:
@@ -203,9 +198,7 @@ def _popped(cell: Any, instance: Any) -> tuple[Any, Any]:
 def _restored(scope: Any, handle: Handle, value: Any) -> Any:
     held = scope.run.facts.get((handle.key, "holds"))
     if isinstance(held, Dims):
-        counts = iter(value)
-        sizes = (part._replace(count=next(counts)) if isinstance(part, Size) else part for part in held.sizes)
-        return held._replace(sizes=tuple(sizes))
+        return sizes.with_counts(held, value)
     return value if held is None else held._replace(instance=None if _is_alone(scope, held) else value)
 
 

@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step import guards
+from npu_shim.step import guards, sizes
 from npu_shim.step.branches import Conditional
 from npu_shim.step.control_flow import joining, traced_loops
 from npu_shim.step.graph import Text
 from npu_shim.step.refusals import Refusal, Unsupported
-from npu_shim.step.values import DEAD, Dims, Handle, Reference, Size, is_known
+from npu_shim.step.values import DEAD, Dims, Handle, Reference, is_known
 
 
 class Given(NamedTuple):
@@ -152,7 +152,7 @@ def _numbers(raw: Any) -> Any:
     if isinstance(raw, Handle):
         return raw.instance
     if isinstance(raw, Dims):
-        return [size.count for size in raw.sizes if isinstance(size, Size)]
+        return list(sizes.counts_of(raw))
     if isinstance(raw, Reference) and raw.view is not None:
         raise Unsupported("it takes a view of a variable from a conditional")
     return None if _is_name(raw) or raw is DEAD or is_known(raw) else raw
@@ -163,9 +163,7 @@ def _restored(raw: Any, numbers: Any) -> Any:
     if isinstance(raw, Handle):
         return raw._replace(instance=numbers)
     if isinstance(raw, Dims):
-        counts = iter(numbers)
-        sizes = (size._replace(count=next(counts), rest=None) if isinstance(size, Size) else size for size in raw.sizes)
-        return raw._replace(sizes=tuple(sizes))
+        return sizes.with_counts(raw, numbers)
     return raw if _is_name(raw) or raw is DEAD or is_known(raw) else numbers
 
 

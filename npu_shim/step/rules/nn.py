@@ -115,13 +115,6 @@ def log_softmax(attrs: Attrs, x: Any) -> Any:
     return jax.nn.log_softmax(_wide(traced(x)), -1).astype(x.dtype)
 
 
-def _of_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
-    def computed(attrs: Attrs, x: Rows) -> Rows:
-        return Rows(rule(attrs, x.array) if x.array.ndim > 1 else of_the_first(rule, x.array, x.count), x.count)
-
-    return computed
-
-
 def of_the_first(rule: Callable[..., Any], array: Any, count: Any) -> Any:
     """A softmax of the first `count` elements of the last dimension; 0 behind them."""
     lowest = masked(array, count, -np.inf, array.ndim - 1)
@@ -164,27 +157,23 @@ def sparse_cross_entropy_of_rows(attrs: Attrs, logits: Any, labels: Any) -> Any:
 # -- biases ------------------------------------------------------------------------------------------------------------
 
 
-def _channel(attrs: Attrs, rank: int) -> int:
+def channel(attrs: Attrs, rank: int) -> int:
+    """The number of the dimension of channels."""
     return 1 if attrs.get("data_format", "NHWC").startswith("NC") else rank - 1
 
 
 def bias_add(attrs: Attrs, x: Any, bias: Any) -> Any:
     """BiasAdd."""
     shape = [1] * x.ndim
-    shape[_channel(attrs, x.ndim)] = -1
+    shape[channel(attrs, x.ndim)] = -1
     return x + bias.reshape(shape)
 
 
 @summed_widely
 def bias_add_grad(attrs: Attrs, g: Any) -> Any:
     """BiasAddGrad, summed in float32 at least."""
-    axis = _channel(attrs, g.ndim)
+    axis = channel(attrs, g.ndim)
     return jnp.sum(traced(g), tuple(at for at in range(g.ndim) if at != axis), dtype=g.dtype)
-
-
-def bias_grad_of_rows(attrs: Attrs, g: Rows) -> Any:
-    """BiasAddGrad of rows of which there are as many as data says."""
-    return bias_add_grad(attrs, masked(g.array, g.count, 0))
 
 
 def lrn(attrs: Attrs, x: Any) -> Any:
@@ -223,13 +212,13 @@ RULES = {
     "SoftplusGrad": Rule(softplus_grad, rows="each"),
     "Softsign": Rule(softsign, rows="each"),
     "SoftsignGrad": Rule(softsign_grad, rows="each"),
-    "Softmax": Rule(softmax, rows=_of_rows(softmax)),
-    "LogSoftmax": Rule(log_softmax, rows=_of_rows(log_softmax)),
+    "Softmax": Rule(softmax),
+    "LogSoftmax": Rule(log_softmax),
     "SoftmaxCrossEntropyWithLogits": Rule(cross_entropy, rows="each"),
     "SparseSoftmaxCrossEntropyWithLogits": Rule(sparse_cross_entropy, rows=sparse_cross_entropy_of_rows),
     "BiasAdd": Rule(bias_add, rows="each"),
     "BiasAddV1": Rule(bias_add, rows="each"),
-    "BiasAddGrad": Rule(bias_add_grad, rows=bias_grad_of_rows),
+    "BiasAddGrad": Rule(bias_add_grad),
     "LRN": Rule(lrn),
     "LRNGrad": Rule(lrn_grad),
 }

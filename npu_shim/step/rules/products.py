@@ -43,12 +43,11 @@ def _counted(value: Any, is_transposed: bool) -> int | None:
     """Which dimension of a factor depends on data, once it is transposed."""
     if not isinstance(value, (Rows, Turned)):
         return None
-    axis = value.axis if isinstance(value, Turned) else 0
-    return 1 - axis if is_transposed else axis
+    return 1 - value.axis if is_transposed else value.axis
 
 
 def _without_rest(value: Any) -> Any:
-    return masked(value.array, value.count, 0, value.axis if isinstance(value, Turned) else 0)
+    return masked(value.array, value.count, 0, value.axis)
 
 
 def batch_matmul(attrs: Attrs, x: Any, y: Any) -> Any:
