@@ -248,14 +248,10 @@ def test_transposed_rows(network):
     rows = tf.boolean_mask(tf.matmul(x, w), mask)
     count, width = tf.unstack(tf.shape(rows))
     columns = tf.transpose(tf.reshape(rows, [count, width]))
-    moved = [
-        tf.cumsum(columns, 1),
-        tf.cumprod(columns, 1, exclusive=True),
-        tf.reverse(columns, [1]),
-        tf.squeeze(tf.expand_dims(columns, 1), 1),
-    ]
+    moved = [tf.cumsum(columns, 1), tf.cumprod(columns, 1, exclusive=True), tf.reverse(columns, [1])]
     fetches = [
         *map(tf.transpose, moved),
+        tf.transpose(tf.squeeze(tf.expand_dims(columns, 1), 1)),
         *tf.unstack(columns)[1:],
         tf.squeeze(tf.split(columns, [1, 2])[0], 0),
         tf.reduce_prod(columns, 1),
