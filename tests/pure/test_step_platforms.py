@@ -21,9 +21,10 @@ def operands_of(platform, dtype):
     image, kernel = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((2, 8, 8, 3), (3, 3, 3, 5)))
 
     def step(x, w):
-        y = convolutions.convolution(ATTRS, x, w)
-        of_input = convolutions.convolution_input(ATTRS, np.int32([2, 8, 8, 3]), w, y)
-        return y, of_input, convolutions.convolution_filter(ATTRS, x, np.int32([3, 3, 3, 5]), y)
+        rules = convolutions.RULES
+        y = rules["Conv2D"].apply(ATTRS, x, w)
+        of_input = rules["Conv2DBackpropInput"].apply(ATTRS, np.int32([2, 8, 8, 3]), w, y)
+        return y, of_input, rules["Conv2DBackpropFilter"].apply(ATTRS, x, np.int32([3, 3, 3, 5]), y)
 
     with platforms.traced_for(platform):
         text = jax.export.export(jax.jit(step), platforms=[platform])(image, kernel).mlir_module()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Sequence
 
 import jax
@@ -53,57 +54,43 @@ def _in_float32(function: Callable[..., Any], *values: Any) -> Any:
     return function(*(traced(value).astype(wide) for value in values)).astype(dtype)
 
 
-def convolution(attrs: Attrs, x: Any, w: Any) -> Any:
+def plain(attrs: Attrs, x: Any, w: Any) -> Any:
     """Conv2D and Conv3D; several groups where the kernel takes fewer channels."""
-    return _in_float32(lambda a, b: _convolved(attrs, a, b, _groups(attrs, x.shape, w.shape)), x, w)
+    return _convolved(attrs, x, w, x.shape[_format(attrs, x.ndim).index("C")] // w.shape[-2])
 
 
-def _groups(attrs: Attrs, x: Sequence[int], w: Sequence[int]) -> int:
-    return int(x[_format(attrs, len(x)).index("C")] // w[-2])
+def depthwise(attrs: Attrs, x: Any, w: Any) -> Any:
+    """DepthwiseConv2dNative: a kernel [h, w, channels, multiplier] is one of `channels` groups."""
+    return _convolved(attrs, x, w.reshape((*w.shape[:-2], 1, w.shape[-2] * w.shape[-1])), w.shape[2])
 
 
-def convolution_input(attrs: Attrs, shape: Any, w: Any, g: Any) -> Any:
-    """Conv2DBackpropInput and Conv3DBackpropInputV2."""
-    dims = ints(shape)
-    if len(dims) < np.ndim(g):  # only sizes, not batch and channels
-        raise Unsupported("its sizes lack the batch or the channels")
-    groups = _groups(attrs, dims, w.shape)
-    return _in_float32(lambda b, c: _transposed(lambda a: _convolved(attrs, a, b, groups), dims, c), w, g)
+def _forward(function: Callable[..., Any]) -> Rule:
+    return Rule(lambda attrs, x, w: _in_float32(functools.partial(function, attrs), x, w))
 
 
-def convolution_filter(attrs: Attrs, x: Any, shape: Any, g: Any) -> Any:
-    """Conv2DBackpropFilter and Conv3DBackpropFilterV2."""
-    dims = ints(shape)
-    groups = _groups(attrs, x.shape, dims)
-    return _in_float32(lambda a, c: _transposed(lambda b: _convolved(attrs, a, b, groups), dims, c), x, g)
+def _of_input(function: Callable[..., Any]) -> Rule:
+    """Its gradient by the input, whose shape comes first."""
+
+    def gradient(attrs: Attrs, shape: Any, w: Any, g: Any) -> Any:
+        dims = ints(shape)
+        if len(dims) < np.ndim(g):  # only sizes, not batch and channels
+            raise Unsupported("its sizes lack the batch or the channels")
+        return _in_float32(lambda b, c: _transposed(lambda a: function(attrs, a, b), dims, c), w, g)
+
+    return Rule(gradient, known=(0,))
+
+
+def _of_filter(function: Callable[..., Any]) -> Rule:
+    """Its gradient by the kernel, whose shape comes second."""
+
+    def gradient(attrs: Attrs, x: Any, shape: Any, g: Any) -> Any:
+        return _in_float32(lambda a, c: _transposed(lambda b: function(attrs, a, b), ints(shape), c), x, g)
+
+    return Rule(gradient, known=(1,))
 
 
 def _transposed(function: Callable[[Any], Any], dims: tuple[int, ...], g: Any) -> Any:
     return jax.linear_transpose(function, jax.ShapeDtypeStruct(dims, g.dtype))(g)[0]
-
-
-def _as_grouped(w: Any) -> Any:
-    """A depthwise kernel [h, w, channels, multiplier] as one of `channels` groups."""
-    return w.reshape((*w.shape[:-2], 1, w.shape[-2] * w.shape[-1]))
-
-
-def depthwise(attrs: Attrs, x: Any, w: Any) -> Any:
-    """DepthwiseConv2dNative."""
-    return _in_float32(lambda a, b: _convolved(attrs, a, _as_grouped(b), w.shape[2]), x, w)
-
-
-def depthwise_input(attrs: Attrs, shape: Any, w: Any, g: Any) -> Any:
-    """DepthwiseConv2dNativeBackpropInput."""
-    dims, groups = ints(shape), w.shape[2]
-    return _in_float32(lambda b, c: _transposed(lambda a: _convolved(attrs, a, _as_grouped(b), groups), dims, c), w, g)
-
-
-def depthwise_filter(attrs: Attrs, x: Any, shape: Any, g: Any) -> Any:
-    """DepthwiseConv2dNativeBackpropFilter."""
-    dims = ints(shape)
-    return _in_float32(
-        lambda a, c: _transposed(lambda b: _convolved(attrs, a, _as_grouped(b), dims[2]), dims, c), x, g
-    )  # fmt: skip
 
 
 # -- pools -------------------------------------------------------------------------------------------------------------
@@ -202,15 +189,12 @@ def average_pool_grad(attrs: Attrs, shape: Any, g: Any) -> Any:
 
 
 RULES = {
-    "Conv2D": Rule(convolution),
-    "Conv3D": Rule(convolution),
-    "Conv2DBackpropInput": Rule(convolution_input, known=(0,)),
-    "Conv3DBackpropInputV2": Rule(convolution_input, known=(0,)),
-    "Conv2DBackpropFilter": Rule(convolution_filter, known=(1,)),
-    "Conv3DBackpropFilterV2": Rule(convolution_filter, known=(1,)),
-    "DepthwiseConv2dNative": Rule(depthwise),
-    "DepthwiseConv2dNativeBackpropInput": Rule(depthwise_input, known=(0,)),
-    "DepthwiseConv2dNativeBackpropFilter": Rule(depthwise_filter, known=(1,)),
+    **dict.fromkeys(("Conv2D", "Conv3D"), _forward(plain)),
+    **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _of_input(plain)),
+    **dict.fromkeys(("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), _of_filter(plain)),
+    "DepthwiseConv2dNative": _forward(depthwise),
+    "DepthwiseConv2dNativeBackpropInput": _of_input(depthwise),
+    "DepthwiseConv2dNativeBackpropFilter": _of_filter(depthwise),
     "MaxPool": Rule(max_pool),
     "MaxPoolV2": Rule(max_pool, known=(1, 2)),
     "MaxPool3D": Rule(max_pool),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Callable
 
 import jax
 import jax.numpy as jnp
@@ -51,10 +51,24 @@ def nearest(attrs: Attrs, x: Any, size: Any) -> Any:
     return traced(x)[:, rows[:, None], columns[None, :]]
 
 
+def _pulled_to(resize: Callable[..., Any], attrs: Attrs, g: Any, shape: tuple[int, ...]) -> Any:
+    """The gradient of images of a shape that are resized."""
+    like = jax.ShapeDtypeStruct(shape, g.dtype)
+    return jax.linear_transpose(lambda x: resize(attrs, x, np.array(g.shape[1:3])), like)(traced(g))[0]
+
+
 def nearest_grad(attrs: Attrs, g: Any, size: Any) -> Any:
     """ResizeNearestNeighborGrad: `size` is that of the images."""
-    like = jax.ShapeDtypeStruct((g.shape[0], *ints(size), g.shape[3]), g.dtype)
-    return jax.linear_transpose(lambda x: nearest(attrs, x, np.array(g.shape[1:3])), like)(traced(g))[0]
+    return _pulled_to(nearest, attrs, g, (g.shape[0], *ints(size), g.shape[3]))
+
+
+def _gradient(resize: Callable[..., Any]) -> Rule:
+    """ResizeBilinearGrad and ResizeBicubicGrad: inside in float32."""
+
+    def gradient(attrs: Attrs, g: Any, original: Any) -> Any:
+        return _pulled_to(resize, attrs, g.astype(np.float32), original.shape).astype(original.dtype)
+
+    return Rule(gradient)
 
 
 # -- bilinear ----------------------------------------------------------------------------------------------------------
@@ -83,13 +97,6 @@ def bilinear(attrs: Attrs, x: Any, size: Any) -> Any:
 
     upper, lower = row(top), row(bottom)
     return upper + (lower - upper) * down
-
-
-def bilinear_grad(attrs: Attrs, g: Any, original: Any) -> Any:
-    """ResizeBilinearGrad."""
-    like = jax.ShapeDtypeStruct(original.shape, np.float32)
-    (result,) = jax.linear_transpose(lambda x: bilinear(attrs, x, np.array(g.shape[1:3])), like)(traced(g))
-    return result.astype(original.dtype)
 
 
 # -- bicubic -----------------------------------------------------------------------------------------------------------
@@ -125,13 +132,6 @@ def bicubic(attrs: Attrs, x: Any, size: Any) -> Any:
     height, width = _sizes(x, size)
     down, along = _cubic_weights(attrs, x.shape[1], height), _cubic_weights(attrs, x.shape[2], width)
     return jnp.einsum("oh,bhwc,pw->bopc", down, traced(x).astype(np.float32), along, precision="highest")
-
-
-def bicubic_grad(attrs: Attrs, g: Any, original: Any) -> Any:
-    """ResizeBicubicGrad."""
-    like = jax.ShapeDtypeStruct(original.shape, np.float32)
-    back = jax.linear_transpose(lambda x: bicubic(attrs, x, np.array(g.shape[1:3])), like)
-    return back(traced(g).astype(np.float32))[0].astype(original.dtype)
 
 
 # -- crops -------------------------------------------------------------------------------------------------------------
@@ -228,24 +228,35 @@ def contrast(attrs: Attrs, x: Any, factor: Any) -> Any:
     return ((x.astype(np.float32) - mean) * factor + mean).astype(x.dtype)
 
 
-def patches(attrs: Attrs, x: Any) -> Any:
-    """ExtractImagePatches: [batch, rows, columns, height * width * channels]."""
-    (_, *kernel, _), (_, *strides, _), (_, *rates, _) = attrs["ksizes"], attrs["strides"], attrs["rates"]
-    x, outs = traced(x), []
-    spans = [(k - 1) * r + 1 for k, r in zip(kernel, rates)]
-    pads = [(0, 0)]
-    for size, span, stride in zip(x.shape[1:3], spans, strides):
+def windows(attrs: Attrs, x: Any, height: int, width: int, outside: Any) -> list[Any]:
+    """For each place in a window, the elements of all windows there [batch, rows, columns, channels].
+
+    Args:
+        attrs: with strides, rates and padding, as of Dilation2D.
+        x: images.
+        height: of a window.
+        width: of a window.
+        outside: what stands beyond the edges.
+    """
+    (_, *strides, _), (_, *rates, _) = attrs["strides"], attrs["rates"]
+    ends, pads = [], [(0, 0)]
+    for size, count, stride, rate in zip(x.shape[1:3], (height, width), strides, rates):
+        span = (count - 1) * rate + 1
         out = -(-size // stride) if attrs["padding"] == "SAME" else (size - span) // stride + 1
         more = max(0, (out - 1) * stride + span - size) if attrs["padding"] == "SAME" else 0
         pads.append((more // 2, more - more // 2))
-        outs.append(out)
-    x = jnp.pad(x, [*pads, (0, 0)])
-    parts = [
-        x[:, i * rates[0] :, j * rates[1] :][:, : (outs[0] - 1) * strides[0] + 1 : strides[0],
-                                             : (outs[1] - 1) * strides[1] + 1 : strides[1]]
-        for i in range(kernel[0]) for j in range(kernel[1])
+        ends.append((out - 1) * stride + 1)
+    x = jnp.pad(x, [*pads, (0, 0)], constant_values=outside)
+    return [
+        x[:, i * rates[0] :, j * rates[1] :][:, : ends[0] : strides[0], : ends[1] : strides[1]]
+        for i in range(height) for j in range(width)
     ]  # fmt: skip
-    return jnp.concatenate(parts, -1)
+
+
+def patches(attrs: Attrs, x: Any) -> Any:
+    """ExtractImagePatches: [batch, rows, columns, height * width * channels]."""
+    _, height, width, _ = attrs["ksizes"]
+    return jnp.concatenate(windows(attrs, traced(x), height, width, np.zeros((), x.dtype)), -1)
 
 
 # -- projections -------------------------------------------------------------------------------------------------------
@@ -326,9 +337,9 @@ RULES = {
     "ResizeNearestNeighbor": Rule(nearest, known=(1,)),
     "ResizeNearestNeighborGrad": Rule(nearest_grad, known=(1,)),
     "ResizeBilinear": Rule(bilinear, known=(1,)),
-    "ResizeBilinearGrad": Rule(bilinear_grad),
+    "ResizeBilinearGrad": _gradient(bilinear),
     "ResizeBicubic": Rule(bicubic, known=(1,)),
-    "ResizeBicubicGrad": Rule(bicubic_grad),
+    "ResizeBicubicGrad": _gradient(bicubic),
     "CropAndResize": Rule(crop, known=(3,), rows=_crop_rows),
     "CropAndResizeGradImage": Rule(crop_grad_image, known=(3,), rows=_crop_grad_image_rows),
     "CropAndResizeGradBoxes": Rule(crop_grad_boxes),

@@ -8,36 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from npu_shim.step.rules.image import windows
 from npu_shim.step.rules.indexing import lowest
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import traced
 
 
-def _windows(attrs: Attrs, x: Any, height: int, width: int, outside: Any) -> Any:
-    """The elements of each window, [height * width, batch, rows, columns, channels], and `outside` beyond the edges."""
-    (_, *strides, _), (_, *rates, _) = attrs["strides"], attrs["rates"]
-    outs, pads = [], [(0, 0)]
-    for size, count, stride, rate in zip(x.shape[1:3], (height, width), strides, rates):
-        span = (count - 1) * rate + 1
-        out = -(-size // stride) if attrs["padding"] == "SAME" else (size - span) // stride + 1
-        more = max(0, (out - 1) * stride + span - size) if attrs["padding"] == "SAME" else 0
-        pads.append((more // 2, more - more // 2))
-        outs.append((out - 1) * stride + 1)
-    x = jnp.pad(x, [*pads, (0, 0)], constant_values=outside)
-    parts = [
-        x[:, i * rates[0] :, j * rates[1] :][:, : outs[0] : strides[0], : outs[1] : strides[1]]
-        for i in range(height) for j in range(width)
-    ]  # fmt: skip
-    return jnp.stack(parts)
-
-
 def _sums(attrs: Attrs, x: Any, kernel: Any) -> Any:
-    """The sums of each window, as `_windows` gives its elements; the lowest number beyond the edges."""
+    """The sums of each window, as `image.windows` gives its elements; the lowest number beyond the edges."""
     height, width, channels = kernel.shape
     least = np.array(lowest(x.dtype), x.dtype)
-    is_in = _windows(attrs, jnp.ones(x.shape, bool), height, width, False)
-    sums = _windows(attrs, x, height, width, np.zeros((), x.dtype)) + kernel.reshape((-1, 1, 1, 1, channels))
-    return jnp.where(is_in, sums, least)
+    is_in = jnp.stack(windows(attrs, jnp.ones(x.shape, bool), height, width, False))
+    parts = jnp.stack(windows(attrs, x, height, width, np.zeros((), x.dtype)))
+    return jnp.where(is_in, parts + kernel.reshape((-1, 1, 1, 1, channels)), least)
 
 
 def dilation(attrs: Attrs, x: Any, kernel: Any) -> Any:

@@ -1,9 +1,9 @@
 """What a row of the table of rules is.
 
-A family is a file of this folder with a dict RULES, op -> row; `rules/__init__.py` lists the families. Attributes are
-as in `graph`, with an op's defaults filled in. Values are as in `values`: a rule computes with `xp(...)` where its op
-is used on shapes, so that what is known stays known, and with jax.numpy and lax where it is not. It gives one value,
-or a tuple of values for an op of several outputs, in the dtypes that TensorFlow gives.
+A family is a file with a dict RULES, op -> row; `ops.FAMILIES` lists them, most of them files of this folder.
+Attributes are as in `graph`, with an op's defaults filled in. Values are as in `values`: a rule computes with `xp(...)`
+where its op is used on shapes, so that what is known stays known, and with jax.numpy and lax where it is not. It gives
+one value, or a tuple of values for an op of several outputs, in the dtypes that TensorFlow gives.
 """
 
 from __future__ import annotations
