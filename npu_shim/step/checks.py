@@ -16,10 +16,10 @@ import numpy as np
 from npu_shim.step.containers import rooms
 from npu_shim.step.counters import CHECKED
 from npu_shim.step.graph import Node
-from npu_shim.step.masks import masked
+from npu_shim.step.masks import cleared
 from npu_shim.step.refusals import Refusal
 from npu_shim.step.rules.table import Effect
-from npu_shim.step.values import Rows, Turned, is_known
+from npu_shim.step.values import is_known
 
 KEY = CHECKED
 
@@ -27,9 +27,7 @@ KEY = CHECKED
 def _finite(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     """CheckNumerics and CheckNumericsV2, which hand their input on."""
     if scope.caller is not None and scope.run.told is not None:
-        value = scope.value(inputs[0])
-        if isinstance(value, (Rows, Turned)):
-            value = masked(value.array, value.count, 0, value.axis)
+        value = cleared(scope.value(inputs[0]))
         xp = np if is_known(value) else jnp
         rooms.require_where(scope, node, xp.all(xp.isfinite(value)), KEY)
     return inputs[0]

@@ -40,6 +40,7 @@ from npu_shim.step.control_flow import conditionals, loops
 from npu_shim.step.control_flow.counted import Range
 from npu_shim.step.counters import ROWS, state_name
 from npu_shim.step.graph import CONTROL, Graph, Node, Program, Source, Text
+from npu_shim.step.masks import array_of
 from npu_shim.step.meeting import ALONE, Ranks
 from npu_shim.step.ops import TABLE
 from npu_shim.step.random import draws
@@ -97,7 +98,7 @@ def _fetched(scope: Scope, results: Mapping[str, Source]) -> dict[str, Any]:
     """What is fetched by name; of what has as many rows as data says the most that it may have, and last the number."""
     values = {name: scope.tensor(source) for name, source in results.items() if source[1] != CONTROL}
     counts = {ROWS + name: value.count for name, value in values.items() if isinstance(value, Rows)}
-    return {**{name: value.array if isinstance(value, Rows) else value for name, value in values.items()}, **counts}
+    return {**{name: array_of(value) for name, value in values.items()}, **counts}
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What stands behind the last of as many elements as data says, put out of the way."""
+"""Which elements there are of as many as data says, and what stands behind the last of them, put out of the way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step.values import Rows
+from npu_shim.step.values import Rows, Turned, traced
 
 
 def there(most: int, count: Any) -> Any:
@@ -18,6 +18,37 @@ def there(most: int, count: Any) -> Any:
 def mask(rows: Rows) -> Any:
     """Which rows there are, bool [most]."""
     return there(rows.array.shape[0], rows.count)
+
+
+def array_of(value: Any) -> Any:
+    """The array of rows; another value as it is."""
+    return value.array if isinstance(value, (Rows, Turned)) else value
+
+
+def present(value: Any) -> Any:
+    """Which elements of the first dimension of Rows, or of a tensor, there are: bool [most]."""
+    return mask(value) if isinstance(value, Rows) else jnp.ones(value.shape[0], bool)
+
+
+def cleared(value: Any, by: Any = 0) -> Any:
+    """The array of rows with a value in the place of what is not there; another value as it is."""
+    return masked(value.array, value.count, by, value.axis) if isinstance(value, (Rows, Turned)) else value
+
+
+def live(ids: Any, size: Any, beside: Any = None) -> Any:
+    """Ids, of which those that are not there lie behind the end, where a scatter takes no notice of them.
+
+    Args:
+        ids: [n], or [n, columns]; Rows or a tensor.
+        size: what they are ids of: of how many, or how many in each column.
+        beside: what has as many rows as they, where they are no Rows themselves.
+    """
+    counted = ids if isinstance(ids, Rows) else beside
+    if not isinstance(counted, Rows):
+        return ids
+    array = traced(array_of(ids))
+    is_there = mask(counted).reshape(-1, *[1] * (array.ndim - 1))
+    return jnp.where(is_there, array, np.array(size).astype(array.dtype))
 
 
 def common(counts: Sequence[Any]) -> Any:

@@ -22,7 +22,7 @@ from npu_shim.step import schedule, told
 from npu_shim.step.containers import rooms
 from npu_shim.step.frames import value_source
 from npu_shim.step.graph import Node
-from npu_shim.step.masks import masked
+from npu_shim.step.masks import array_of, cleared
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.values import Dims, Rows, Size, Turned, ints, is_known, is_tensor, traced
 
@@ -160,11 +160,11 @@ def _taken(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
 
     def forward(array: Any) -> Any:
         part = _sliced(array if count is None else Rows(array, count), entries)
-        return part.array if isinstance(part, Rows) else part
+        return array_of(part)
 
     like = jax.ShapeDtypeStruct(room, gradient.dtype if is_tensor(gradient) else gradient.array.dtype)
     if isinstance(gradient, Rows):
-        g = masked(gradient.array, gradient.count, 0)
+        g = cleared(gradient)
     else:
         g = _with_room(traced(gradient), jax.eval_shape(forward, like).shape)
         part = _sliced(jnp.zeros(room, bool) if count is None else Rows(jnp.zeros(room, bool), count), entries)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import grids, merged, paddings, sizes, turned, uniques
-from npu_shim.step.masks import mask, masked, there
+from npu_shim.step.masks import array_of, cleared, live, there
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules import indexing, reductions, sparse
 from npu_shim.step.rules.table import Attrs, Rule
@@ -27,8 +27,7 @@ def where(attrs: Attrs, condition: Any) -> Any:
     """Where: the indices of what is true (or not zero), int64 [count, rank]."""
     if is_known(condition):
         return np.argwhere(condition).astype(np.int64)
-    if isinstance(condition, Rows):
-        condition = masked(condition.array, condition.count, 0)
+    condition = cleared(condition)
     flat = jnp.reshape(condition != np.zeros((), condition.dtype), (-1,))
     at = jnp.nonzero(flat, size=flat.shape[0], fill_value=0)[0]
     indices = jnp.stack(jnp.unravel_index(at, condition.shape), -1) if np.ndim(condition) else at[:, None][:, :0]
@@ -78,23 +77,12 @@ def stitch_of_parts(attrs: Attrs, *values: Any) -> Any:
     indices, data = values[:half], values[half:]
     if not any(isinstance(places, Rows) for places in indices):
         raise Unsupported("it stitches rows whose number depends on data by indices of another number")
-    size = max(_array(places).shape[0] for places in indices)
-    rest = _array(data[0]).shape[1:]
-    result = jnp.zeros((size, *rest), _array(data[0]).dtype)
+    size = max(array_of(places).shape[0] for places in indices)
+    rest = array_of(data[0]).shape[1:]
+    result = jnp.zeros((size, *rest), array_of(data[0]).dtype)
     for places, part in zip(indices, data):
-        at = _live_places(places, size)
-        result = result.at[at].set(_array(part), mode="drop")
+        result = result.at[live(places, size)].set(array_of(part), mode="drop")
     return result
-
-
-def _array(value: Any) -> Any:
-    return value.array if isinstance(value, Rows) else value
-
-
-def _live_places(places: Any, size: int) -> Any:
-    if not isinstance(places, Rows):
-        return places
-    return jnp.where(mask(places), places.array, np.array(size, places.array.dtype))
 
 
 def _with_room(x: Rows, most: int) -> Rows:
@@ -222,10 +210,8 @@ def segment_sum(kind: str) -> Handler:
         room = size.most if isinstance(size, Size) else whole(count)
         if isinstance(x, Rows) and isinstance(ids, Rows):
             x, ids = (_with_room(part, max(len(x.array), len(ids.array))) for part in (x, ids))
-        places = _live_places(ids, room)
-        if isinstance(x, Rows) and not isinstance(ids, Rows):
-            places = jnp.where(mask(x), places, np.array(room, places.dtype))
-        result = indexing.RULES["UnsortedSegment" + kind].apply(attrs, _array(x), places, np.int32(room))
+        places = live(ids, room, x)
+        result = indexing.RULES["UnsortedSegment" + kind].apply(attrs, array_of(x), places, np.int32(room))
         return Rows(result, size.count) if isinstance(size, Size) else result
 
     return reduced
@@ -240,12 +226,12 @@ def concat(attrs: Attrs, *values: Any) -> Any:
     first = next(part for part in parts if isinstance(part, Rows))
     at = whole(axis) % first.array.ndim
     if at:
-        return Rows(jnp.concatenate([_array(part) for part in parts], at), first.count)
-    room = sum(_array(part).shape[0] for part in parts)
+        return Rows(jnp.concatenate([array_of(part) for part in parts], at), first.count)
+    room = sum(array_of(part).shape[0] for part in parts)
     result = jnp.zeros((room, *first.array.shape[1:]), first.array.dtype)
     end = jnp.int32(0)
     for part in parts:
-        array = traced(_array(part))
+        array = traced(array_of(part))
         places = jnp.arange(array.shape[0], dtype=np.int32) + end
         count = part.count if isinstance(part, Rows) else np.int32(array.shape[0])
         places = jnp.where(there(array.shape[0], count), places, np.int32(room))
@@ -282,7 +268,7 @@ def same_places(node: Any, values: Sequence[Any]) -> Any:
 
 def top_k(attrs: Attrs, x: Any, k: Any) -> Any:
     """TopKV2 of rows, or of as many elements of a vector as data says: what is not there comes last."""
-    array = masked(x.array, x.count, reductions.least(x.array.dtype)) if isinstance(x, Rows) else x
+    array = cleared(x, reductions.least(array_of(x).dtype))
     if not isinstance(k, Dims):
         result = reductions.top_k(attrs, array, k)
         return result if array.ndim == 1 else tuple(Rows(part, x.count) for part in result)

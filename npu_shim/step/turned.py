@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from npu_shim.step import sizes
-from npu_shim.step.masks import common, masked, repeated
+from npu_shim.step.masks import cleared, common, repeated
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules import arrays, indexing, nn, products, reductions
 from npu_shim.step.rules.table import Attrs, Rule
@@ -77,11 +77,6 @@ def _with_room(x: Counted, most: int) -> Any:
     return jnp.pad(x.array, [(0, more if at == x.axis else 0) for at in range(x.array.ndim)]) if more else x.array
 
 
-def _without_rest(x: Counted, value: Any) -> Any:
-    """An array with a value in the place of what is not there."""
-    return masked(x.array, x.count, value, x.axis)
-
-
 # -- dimensions --------------------------------------------------------------------------------------------------------
 
 
@@ -142,7 +137,7 @@ def _reduced(op: str, neutral: Callable[[Any], Any]) -> Handler:
     def result(attrs: Attrs, x: Counted, axes: Any) -> Any:
         along = reductions.axes_of(axes, x.array.ndim)
         if x.axis in along:
-            return rule(attrs, _without_rest(x, neutral(x.array.dtype)), axes)
+            return rule(attrs, cleared(x, neutral(x.array.dtype)), axes)
         gone = 0 if attrs["keep_dims"] else sum(axis < x.axis for axis in along)
         return of(rule(attrs, x.array, axes), x.count, x.axis - gone)
 
@@ -155,7 +150,7 @@ def _mean(attrs: Attrs, x: Counted, axes: Any) -> Any:
     if x.axis not in along:
         return _reduced("Mean", lambda dtype: 0)(attrs, x, axes)
     others = int(np.prod([x.array.shape[axis] for axis in along if axis != x.axis], dtype=np.int64))
-    return reductions.mean_of(_without_rest(x, 0), along, attrs["keep_dims"], x.count * np.int32(others))
+    return reductions.mean_of(cleared(x, 0), along, attrs["keep_dims"], x.count * np.int32(others))
 
 
 def _extreme_at(op: str, worst: Callable[[Any], Any]) -> Handler:
@@ -165,7 +160,7 @@ def _extreme_at(op: str, worst: Callable[[Any], Any]) -> Handler:
     def place(attrs: Attrs, x: Counted, axis: Any) -> Any:
         at = whole(axis) % x.array.ndim
         if at == x.axis:
-            return rule(attrs, _without_rest(x, worst(x.array.dtype)), axis)
+            return rule(attrs, cleared(x, worst(x.array.dtype)), axis)
         return of(rule(attrs, x.array, axis), x.count, x.axis - (at < x.axis))
 
     return place
@@ -174,7 +169,7 @@ def _extreme_at(op: str, worst: Callable[[Any], Any]) -> Handler:
 def _cumulative(op: str, neutral: int) -> Handler:
     """Cumsum and Cumprod: what stands behind the last element changes nothing."""
     rule = reductions.RULES[op].apply
-    return lambda attrs, x, axis: of(rule(attrs, _without_rest(x, neutral), axis), x.count, x.axis)
+    return lambda attrs, x, axis: of(rule(attrs, cleared(x, neutral), axis), x.count, x.axis)
 
 
 def _normalized(rule: Handler) -> Handler:
@@ -190,7 +185,7 @@ def _normalized(rule: Handler) -> Handler:
 def _bias_gradient(attrs: Attrs, x: Counted) -> Any:
     if x.axis == nn.channel(attrs, x.array.ndim):
         raise Unsupported("how many channels there are depends on data")
-    return nn.bias_add_grad(attrs, _without_rest(x, 0))
+    return nn.bias_add_grad(attrs, cleared(x, 0))
 
 
 # -- of Turned alone ---------------------------------------------------------------------------------------------------
@@ -223,7 +218,7 @@ ALONG: dict[str, Handler] = {
     "All": _reduced("All", lambda dtype: True), "Any": _reduced("Any", lambda dtype: False),
     "ArgMax": _extreme_at("ArgMax", reductions.least), "ArgMin": _extreme_at("ArgMin", reductions.most),
     "Cumsum": _cumulative("Cumsum", 0), "Cumprod": _cumulative("Cumprod", 1),
-    "L2Loss": lambda attrs, x: reductions.l2_loss(attrs, _without_rest(x, 0)),
+    "L2Loss": lambda attrs, x: reductions.l2_loss(attrs, cleared(x, 0)),
     "Softmax": _normalized(nn.softmax), "LogSoftmax": _normalized(nn.log_softmax), "BiasAddGrad": _bias_gradient,
 }  # fmt: skip
 HANDLERS: dict[str, Handler] = {

@@ -1,4 +1,4 @@
-"""Ops that stay on the host, and why: XLA has no kernel for them, and ordinary ops do not express them."""
+"""Why ops stay on the host for which the interpreter has no rule, or one for programs of several ranks alone."""
 
 GIVES_AS_MANY = "the size of its result depends on data"
 LOOKS_UP = "it looks up a table on the host"
@@ -18,10 +18,9 @@ HOST = {
     **dict.fromkeys(["PyFunc", "PyFuncStateless", "EagerPyFunc"], RUNS_PYTHON),
     **dict.fromkeys(["CollectiveAllToAllV2", "CollectiveGather", "CollectiveReduce"], MEETS),
     **dict.fromkeys(
-        ["CTCBeamSearchDecoder", "CTCGreedyDecoder", "CombinedNonMaxSuppression", "EditDistance", "NonMaxSuppression",
-         "NonMaxSuppressionV2", "NonMaxSuppressionV5", "NonMaxSuppressionWithOverlaps", "RaggedRange", "SparseAdd",
-         "SparseConcat", "SparseCross", "SparseFillEmptyRows", "SparseSlice", "SparseSparseMaximum",
-         "SparseSparseMinimum", "SparseSplit"], GIVES_AS_MANY,
+        ["CTCBeamSearchDecoder", "CombinedNonMaxSuppression", "EditDistance", "NonMaxSuppressionV5",
+         "NonMaxSuppressionWithOverlaps", "RaggedRange", "SparseCross", "SparseSparseMaximum", "SparseSparseMinimum"],
+        GIVES_AS_MANY,
     ),
     **dict.fromkeys(["HashTableV2", "LookupTableFindV2", "LookupTableSizeV2", "MutableHashTableV2"], LOOKS_UP),
     **dict.fromkeys(

@@ -16,7 +16,7 @@ from npu_shim.step import guards, sizes
 from npu_shim.step.containers import places, rooms, stacks
 from npu_shim.step.control_flow import counted
 from npu_shim.step.graph import Node
-from npu_shim.step.masks import there
+from npu_shim.step.masks import array_of, live
 from npu_shim.step.refusals import UNBOUNDED, Unbounded, Unknown, Unsupported
 from npu_shim.step.rules.table import Effect
 from npu_shim.step.values import Handle, Rows, Size, ints, is_known, traced, whole
@@ -244,10 +244,9 @@ def _scatter_rows(scope: Any, node: Node, inputs: Sequence[Any], indices: Any, v
     if not isinstance(value, Rows) or (facts.grows and not facts.forward):
         raise Unsupported("it writes rows whose number depends on data to an array that grows")
     buffer, size = _cell(scope, handle, value.array.shape[1:], value.array.dtype)
-    index = indices.array if isinstance(indices, Rows) else jnp.asarray(indices)
-    is_there = there(index.shape[0], value.count)
+    index = jnp.asarray(array_of(indices))
     rooms.require_within(scope, node, Rows(index, value.count), _room(handle, buffer))
-    index = jnp.where(is_there, index, np.array(_room(handle, buffer), index.dtype))
+    index = live(index, _room(handle, buffer), value)
     _set(scope, node, handle, (_written(scope, node, buffer, handle, index, value.array), size), size)
     return inputs[3]
 

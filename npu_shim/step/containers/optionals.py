@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from npu_shim.step.masks import array_of
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Rule
 from npu_shim.step.values import Rows, traced
@@ -71,7 +72,7 @@ def _fits(parts: tuple[Any, ...], asked: list[Any]) -> bool:
 
 
 def _is_like(part: Any, dtype: Any, shape: Any) -> bool:
-    array = part.array if isinstance(part, Rows) else part
+    array = array_of(part)
     if dtype == "variant" or not hasattr(array, "shape"):
         return dtype == "variant" and not hasattr(array, "shape")
     if array.dtype != dtype or shape is None:

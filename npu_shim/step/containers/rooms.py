@@ -21,6 +21,7 @@ from npu_shim.step.containers.lists import List
 from npu_shim.step.control_flow import counted
 from npu_shim.step.counters import BOUNDS
 from npu_shim.step.graph import Node
+from npu_shim.step.masks import array_of
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.values import Rows, is_known, whole
 
@@ -93,7 +94,7 @@ def require_within(scope: Any, node: Node, index: Any, size: Any = None) -> None
     is_sized = size is None or (is_known(size) and last is not None and last < whole(size))
     if first is not None and first >= 0 and is_sized:
         return
-    places = index.array if isinstance(index, Rows) else jnp.asarray(index)
+    places = jnp.asarray(array_of(index))
     holds = places >= 0
     if size is not None:
         holds = holds & (places < jnp.asarray(size).astype(places.dtype))

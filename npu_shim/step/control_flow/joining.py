@@ -14,6 +14,7 @@ import numpy as np
 
 from npu_shim.step.containers import optionals
 from npu_shim.step.containers.optionals import Optional
+from npu_shim.step.masks import array_of
 from npu_shim.step.values import Rows
 
 
@@ -29,7 +30,7 @@ def joined(results: Sequence[Sequence[Any]]) -> list[Any]:
 def _joined(values: Sequence[Any]) -> Any:
     if all(isinstance(value, Optional) for value in values):
         return optionals.joined(values)
-    arrays = [value.array if isinstance(value, Rows) else value for value in values]
+    arrays = list(map(array_of, values))
     if not _are_rows(values, arrays):
         return values[0]
     room = max(array.shape[0] for array in arrays)

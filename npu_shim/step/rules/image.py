@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step.masks import masked
+from npu_shim.step.masks import cleared
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.nn import pulled_back
 from npu_shim.step.rules.table import Attrs, Rule
@@ -204,18 +204,13 @@ def crop_grad_boxes(attrs: Attrs, g: Any, images: Any, boxes: Any, numbers: Any)
 def _crop_rows(attrs: Attrs, images: Any, boxes: Any, numbers: Any, size: Any) -> Any:
     """CropAndResize by as many boxes as data says, of rows."""
     counts = [value.count for value in (boxes, numbers) if isinstance(value, Rows)]
-    result = crop(attrs, _clear(images), _clear(boxes), _clear(numbers), size)
+    result = crop(attrs, cleared(images), cleared(boxes), cleared(numbers), size)
     return Rows(result, counts[0]) if counts else result
 
 
 def _crop_grad_image_rows(attrs: Attrs, g: Any, boxes: Any, numbers: Any, size: Any) -> Any:
     """CropAndResizeGradImage, of crops of which there are as many as data says."""
-    return crop_grad_image(attrs, _clear(g), _clear(boxes), _clear(numbers), size)
-
-
-def _clear(value: Any) -> Any:
-    """The array of rows, with zeros behind the last; another value as it is."""
-    return masked(value.array, value.count, 0) if isinstance(value, Rows) else value
+    return crop_grad_image(attrs, cleared(g), cleared(boxes), cleared(numbers), size)
 
 
 # -- others ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step.masks import there
+from npu_shim.step.masks import array_of, live
 from npu_shim.step.platforms import summed_widely
 from npu_shim.step.refusals import Unknown, Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
@@ -108,7 +108,7 @@ def gather(attrs: Attrs, x: Any, indices: Any, axis: Any) -> Any:
 
 def gather_rows(attrs: Attrs, x: Any, indices: Any, axis: Any) -> Any:
     """GatherV2 by indices whose number depends on data, or of rows of which there are."""
-    array = x.array if isinstance(x, Rows) else x
+    array = array_of(x)
     at = whole(axis) % max(array.ndim, 1)
     if not isinstance(indices, Rows):
         result = gather(attrs, array, indices, axis)
@@ -134,12 +134,10 @@ def gather_nd(attrs: Attrs, x: Any, indices: Any) -> Any:
 
 def gather_nd_rows(attrs: Attrs, x: Any, indices: Any) -> Any:
     """GatherNd by indices whose number depends on data, or of rows of which there are."""
-    array = x.array if isinstance(x, Rows) else x
-    if isinstance(x, Rows) and not (indices.array if isinstance(indices, Rows) else indices).shape[-1]:
+    if isinstance(x, Rows) and not array_of(indices).shape[-1]:
         raise Unsupported("its indices are empty: each takes all of the rows whose number depends on data")
-    if isinstance(indices, Rows):
-        return Rows(gather_nd(attrs, array, indices.array), indices.count)
-    return gather_nd(attrs, array, indices)
+    result = gather_nd(attrs, array_of(x), array_of(indices))
+    return Rows(result, indices.count) if isinstance(indices, Rows) else result
 
 
 # -- scatters ----------------------------------------------------------------------------------------------------------
@@ -170,13 +168,10 @@ def scatter_nd(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> Any:
 
 def scatter_nd_of_rows(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> Any:
     """The same of as many as data says: what is not there goes nowhere."""
-    counts = [value.count for value in (indices, updates) if isinstance(value, Rows)]
-    places, values = (traced(value.array if isinstance(value, Rows) else value) for value in (indices, updates))
+    places = array_of(indices)
     if places.ndim != 2 or places.shape[1] == 0:
         raise Unsupported("its indices have other dimensions than two")
-    is_there = there(places.shape[0], counts[0])
-    behind = np.array(ints(shape)[: places.shape[1]]).astype(places.dtype)
-    return scatter_nd(attrs, jnp.where(is_there[:, None], places, behind), values, shape)
+    return scatter_nd(attrs, live(indices, ints(shape)[: places.shape[1]], updates), traced(array_of(updates)), shape)
 
 
 def scattered(view: Any, method: str, updates: Any) -> Any:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from npu_shim.step.masks import masked
+from npu_shim.step.masks import array_of, cleared
 from npu_shim.step.platforms import product_of
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
@@ -32,10 +32,10 @@ def _of_rows(attrs: Attrs, x: Any, y: Any) -> Any:
     """MatMul with rows, or rows transposed: of each row or column, or a sum over what is counted in both."""
     places = _counted(x, attrs["transpose_a"]), _counted(y, attrs["transpose_b"])
     if places == (1, 0):
-        return matmul(attrs, _without_rest(x), _without_rest(y))
+        return matmul(attrs, cleared(x), cleared(y))
     if places not in ((0, None), (None, 1)):
         raise Unsupported("it gives a matrix of which both dimensions depend on data, or adds over one of them")
-    result = matmul(attrs, *[value.array if isinstance(value, (Rows, Turned)) else value for value in (x, y)])
+    result = matmul(attrs, array_of(x), array_of(y))
     return Rows(result, x.count) if places[1] is None else Turned(result, y.count, 1)
 
 
@@ -44,10 +44,6 @@ def _counted(value: Any, is_transposed: bool) -> int | None:
     if not isinstance(value, (Rows, Turned)):
         return None
     return 1 - value.axis if is_transposed else value.axis
-
-
-def _without_rest(value: Any) -> Any:
-    return masked(value.array, value.count, 0, value.axis)
 
 
 def batch_matmul(attrs: Attrs, x: Any, y: Any) -> Any:
@@ -70,8 +66,7 @@ def _products_of_rows(attrs: Attrs, x: Any, y: Any) -> Any:
     are_alike = all(value.array.ndim == rank and value.count is count for value in held)
     if rank < 3 or not are_alike or max(other_ranks, default=0) >= rank:
         raise Unsupported("it joins matrices whose number depends on data with others")
-    arrays = [value.array if isinstance(value, Rows) else value for value in (x, y)]
-    return Rows(batch_matmul(attrs, *arrays), count)
+    return Rows(batch_matmul(attrs, array_of(x), array_of(y)), count)
 
 
 def einsum(attrs: Attrs, *values: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step.masks import mask, there
+from npu_shim.step.masks import array_of, cleared, live, present, there
 from npu_shim.step.platforms import summed_in, summed_widely
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.elementwise import truncated
@@ -38,10 +38,7 @@ def _of_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
     def computed(attrs: Attrs, indices: Any, values: Any, shape: Any, *others: Any) -> Any:
         if not (isinstance(indices, Rows) and isinstance(values, Rows)):
             raise Unsupported("one of its indices and values is of a number that depends on data, the other is not")
-        is_there = mask(values)
-        places = jnp.where(is_there[:, None], indices.array, np.array(ints(shape)).astype(indices.array.dtype))
-        amounts = jnp.where(is_there, values.array, np.zeros((), values.array.dtype))
-        return rule(attrs, places, amounts, shape, *others)
+        return rule(attrs, live(indices, ints(shape)), cleared(values), shape, *others)
 
     return computed
 
@@ -102,11 +99,7 @@ def to_dense(attrs: Attrs, indices: Any, shape: Any, values: Any, default: Any) 
 
 def to_dense_of_rows(attrs: Attrs, indices: Any, shape: Any, values: Any, default: Any) -> Any:
     """The same of as many elements as data says: the places of what is not there lie behind the end."""
-    sizes = ints(shape)
-    places = traced(_array(indices)).reshape((-1, len(sizes)))
-    is_there = mask(indices if isinstance(indices, Rows) else values)
-    places = jnp.where(is_there[:, None], places, np.array(sizes, places.dtype))
-    return to_dense(attrs, places, shape, _array(values), default)
+    return to_dense(attrs, live(indices, ints(shape), values), shape, array_of(values), default)
 
 
 @summed_widely
@@ -145,7 +138,7 @@ def reshape(attrs: Attrs, indices: Any, shape: Any, new: Any) -> Any:
     if -1 in sizes:
         others = int(np.prod([size for size in sizes if size >= 0], dtype=np.int64))
         sizes[sizes.index(-1)] = int(np.prod(old, dtype=np.int64)) // others if others else 0
-    array = _array(indices)
+    array = array_of(indices)
     library = xp(array)
     flat = library.zeros(array.shape[:1], np.int64)
     for at, size in enumerate(old):
@@ -200,24 +193,13 @@ def _segments_of_rows(kind: str) -> Callable[..., Any]:
     """The same of as many ids as data says, or of rows of which data says how many there are: ids name those alone."""
 
     def summed(attrs: Attrs, data: Any, indices: Any, ids: Any, count: Any = None) -> Any:
-        data = _array(data)
+        data = array_of(data)
         if not (isinstance(indices, Rows) or isinstance(ids, Rows)):
             return _segments(kind)(attrs, data, indices, ids, count)
         size = attrs[SEGMENTS] if count is None else whole(count)
-        return _segments(kind)(attrs, data, _array(indices), _live(ids, indices, size), np.int32(size))
+        return _segments(kind)(attrs, data, array_of(indices), live(ids, size, indices), np.int32(size))
 
     return summed
-
-
-def _array(value: Any) -> Any:
-    return value.array if isinstance(value, Rows) else value
-
-
-def _live(value: Any, other: Any, size: int) -> Any:
-    """Numbers, `size` in the place of those that are not there: of `other` as many are where `value` is no Rows."""
-    is_there = mask(value if isinstance(value, Rows) else other)
-    array = traced(_array(value))
-    return jnp.where(is_there, array, np.array(size, array.dtype))
 
 
 def _gradient_of_rows(kind: str) -> Callable[..., Any]:
@@ -226,7 +208,7 @@ def _gradient_of_rows(kind: str) -> Callable[..., Any]:
     def spread(attrs: Attrs, g: Any, indices: Any, ids: Any, rows: Any) -> Any:
         if isinstance(g, Rows):
             raise Unsupported("it takes the gradients of as many segments as data says")
-        indices, ids = _live(indices, ids, whole(rows)), _live(ids, indices, g.shape[0])
+        indices, ids = live(indices, whole(rows), ids), live(ids, g.shape[0], indices)
         return _segments_gradient(kind)(attrs, g, indices, ids, rows)
 
     return spread
@@ -262,7 +244,7 @@ def _sorted_segments_gradient(kind: str) -> Callable[..., Any]:
             raise Unsupported("it takes the gradients of as many segments as data says")
         is_open = isinstance(indices, Rows) or isinstance(ids, Rows)
         if is_open:
-            indices, ids = _live(indices, ids, whole(rows)), _live(ids, indices, g.shape[0])
+            indices, ids = live(indices, whole(rows), ids), live(ids, g.shape[0], indices)
         dtype, g, way, indices = g.dtype, traced(g).astype(summed_in(g.dtype)), WAYS[kind], traced(indices)
         part = g if way is None else way(g, _counts(ids, g.shape[0], g))
         taken, size = jnp.take(part, ids, 0, mode="clip"), indices.shape[0]
@@ -285,9 +267,8 @@ def _sorted_segments_gradient(kind: str) -> Callable[..., Any]:
 
 def groups(parts: Sequence[Any]) -> tuple[Any, Any, Any]:
     """(Indices of all parts in order, whether each is there, the number of its group: those alike, in order)."""
-    arrays = [traced(part.array if isinstance(part, Rows) else part) for part in parts]
-    live = [mask(part) if isinstance(part, Rows) else jnp.ones(part.shape[0], bool) for part in parts]
-    indices, is_there = jnp.concatenate(arrays), jnp.concatenate(live)
+    indices = jnp.concatenate([traced(array_of(part)) for part in parts])
+    is_there = jnp.concatenate(list(map(present, parts)))
     count, columns = indices.shape
     order = jnp.lexsort((*(indices[:, at] for at in range(columns - 1, -1, -1)), ~is_there))
     ordered = indices[order]
@@ -313,10 +294,10 @@ def add(
     """
     if _alike(indices, others) and not least:
         if isinstance(values, Rows):
-            return indices, Rows(values.array + _array(other_values), values.count), shape
+            return indices, Rows(values.array + array_of(other_values), values.count), shape
         return indices, traced(values) + traced(other_values), shape
     places, is_there, group = groups([indices, others])
-    amounts = jnp.concatenate([traced(_array(part)) for part in (values, other_values)])
+    amounts = jnp.concatenate([traced(array_of(part)) for part in (values, other_values)])
     count, zero = amounts.shape[0], np.zeros((), amounts.dtype)
     sums = jnp.zeros(count, amounts.dtype).at[group].add(jnp.where(is_there, amounts, zero), mode="drop")
     number = jnp.zeros(count, np.int32).at[group].add(np.int32(1), mode="drop")
@@ -331,15 +312,17 @@ def add_gradient(attrs: Attrs, g: Any, indices: Any, others: Any, summed: Any) -
     """SparseAddGrad: (of the values of the first, of the second)."""
     if _alike(indices, others, summed):
         return g, g
-    _, is_there, group = groups([summed, indices, others])
-    amounts, zero = traced(_array(g)), np.zeros((), _array(g).dtype)
+    return tuple(taken(g, summed, [indices, others]))
+
+
+def taken(values: Any, places: Any, parts: Sequence[Any]) -> list[Any]:
+    """For the indices of each part the values that have these, of some that stand at places; zeros for others."""
+    amounts, (_, _, group) = traced(cleared(values)), groups([places, *parts])
     room = amounts.shape[0]
-    amounts = jnp.where(is_there[:room], amounts, zero)
     full = jnp.zeros(group.shape[0], amounts.dtype).at[group[:room]].set(amounts, mode="drop")
-    gradients = full.at[group[room:]].get(mode="fill", fill_value=0)
-    first = _array(indices).shape[0]
-    parts = zip((indices, others), (gradients[:first], gradients[first:]))
-    return tuple(Rows(part, at.count) if isinstance(at, Rows) else part for at, part in parts)
+    ends = np.cumsum([room, *(array_of(part).shape[0] for part in parts)]).tolist()
+    of_each = [full.at[group[a:b]].get(mode="fill", fill_value=0) for a, b in zip(ends, ends[1:])]
+    return [Rows(one, at.count) if isinstance(at, Rows) else one for at, one in zip(parts, of_each)]
 
 
 # -- empty rows --------------------------------------------------------------------------------------------------------
@@ -349,7 +332,7 @@ def fill_empty_rows(attrs: Attrs, indices: Any, values: Any, shape: Any, default
     """SparseFillEmptyRows: (indices, values, which rows had none, where each value went)."""
     is_open = isinstance(indices, Rows)
     count = indices.count if is_open else np.int32(indices.shape[0])
-    indices, values = (traced(part.array if isinstance(part, Rows) else part) for part in (indices, values))
+    indices, values = traced(array_of(indices)), traced(array_of(values))
     rows, room = ints(shape)[0], indices.shape[0]
     is_there = there(room, count)
     row = jnp.where(is_there, indices[:, 0].astype(np.int32), np.int32(rows))
@@ -373,12 +356,9 @@ def fill_empty_rows(attrs: Attrs, indices: Any, values: Any, shape: Any, default
 
 def fill_empty_rows_gradient(attrs: Attrs, places: Any, g: Any) -> Any:
     """SparseFillEmptyRowsGrad: (of the values, of the default, to which all others add)."""
-    array = g.array if isinstance(g, Rows) else traced(g)
-    zero = np.zeros((), array.dtype)
-    is_there = mask(g) if isinstance(g, Rows) else jnp.ones(array.shape[0], bool)
-    went = jnp.where(mask(places), places.array, array.shape[0]) if isinstance(places, Rows) else places
+    array, went = traced(array_of(g)), live(places, array_of(g).shape[0])
     of_values = array.at[went].get(mode="fill", fill_value=0)
-    others = jnp.where(is_there, array, zero).at[went].set(zero, mode="drop")
+    others = traced(cleared(g)).at[went].set(np.zeros((), array.dtype), mode="drop")
     return Rows(of_values, places.count) if isinstance(places, Rows) else of_values, jnp.sum(others)
 
 

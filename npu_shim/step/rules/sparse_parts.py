@@ -10,19 +10,16 @@ from typing import Any, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step.masks import mask
+from npu_shim.step.masks import array_of, present
 from npu_shim.step.refusals import Unknown
-from npu_shim.step.rules import reductions
-from npu_shim.step.rules.sparse import groups
+from npu_shim.step.rules import reductions, sparse
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Rows, ints, is_known, traced, whole
 
 
 def _parts(value: Any) -> tuple[Any, Any]:
     """(An array, which of its first dimension's elements there are)."""
-    if isinstance(value, Rows):
-        return value.array, mask(value)
-    return traced(value), jnp.ones(value.shape[0], bool)
+    return traced(array_of(value)), present(value)
 
 
 def _taken(indices: Any, values: Any, is_taken: Any, order: Any) -> tuple[Any, Any]:
@@ -48,15 +45,8 @@ def cut(attrs: Attrs, indices: Any, values: Any, shape: Any, start: Any, size: A
 
 def cut_gradient(attrs: Attrs, g: Any, indices: Any, start: Any, taken: Any) -> Any:
     """SparseSliceGrad: of each element that was taken; zero for others."""
-    (given, is_there), (moved, _) = _parts(g), _parts(taken)
-    moved = moved + np.array(ints(start), np.int64)
-    moved = Rows(moved, taken.count) if isinstance(taken, Rows) else moved
-    _, _, group = groups([moved, indices])
-    room = given.shape[0]
-    given = jnp.where(is_there, given, np.zeros((), given.dtype))
-    full = jnp.zeros(group.shape[0], given.dtype).at[group[:room]].set(given, mode="drop")
-    gradient = full.at[group[room:]].get(mode="fill", fill_value=0)
-    return Rows(gradient, indices.count) if isinstance(indices, Rows) else gradient
+    moved = array_of(taken) + np.array(ints(start), np.int64)
+    return sparse.taken(g, Rows(moved, taken.count) if isinstance(taken, Rows) else moved, [indices])[0]
 
 
 def split(attrs: Attrs, axis: Any, indices: Any, values: Any, shape: Any) -> Any:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from npu_shim.step.masks import mask
+from npu_shim.step.masks import array_of, live
 from npu_shim.step.rules.indexing import at_places, at_rows, scattered
 from npu_shim.step.rules.table import Attrs, Update
 from npu_shim.step.values import Rows, is_known, traced
@@ -199,13 +199,7 @@ def power_sign(
 
 def places(indices: Any, size: int) -> tuple[Any, Any]:
     """(Indices to read rows at, indices to write them to); what lies behind the last of Rows is not written."""
-    if not isinstance(indices, Rows):
-        return indices, indices
-    return indices.array, jnp.where(mask(indices), indices.array, np.array(size, indices.array.dtype))
-
-
-def _array(value: Any) -> Any:
-    return value.array if isinstance(value, Rows) else value
+    return array_of(indices), live(indices, size)
 
 
 def _sparse(dense: Dense, handles: int, at: int) -> Update:
@@ -214,7 +208,7 @@ def _sparse(dense: Dense, handles: int, at: int) -> Update:
     def updated(attrs: Attrs, *values: Any) -> Any:
         old, others = tuple(map(jnp.asarray, values[:handles])), list(values[handles:])
         indices = others.pop(at - handles)
-        others = list(map(_array, others))
+        others = list(map(array_of, others))
         ids, count = indices if isinstance(indices, Rows) else (jnp.asarray(indices), indices.shape[0])
         if not ids.shape[0]:
             return old
@@ -255,7 +249,7 @@ def _several(new: Any) -> tuple[Any, ...]:
 def _scatter(method: str) -> Update:
     def updated(attrs: Attrs, old: Any, indices: Any, updates: Any) -> Any:
         _, written = places(indices, old.shape[0])
-        return scattered(at_rows(old, written), method, _array(updates))
+        return scattered(at_rows(old, written), method, array_of(updates))
 
     return Update(updated, rows=True)
 
