@@ -17,13 +17,14 @@ from npu_shim.step import checks
 from npu_shim.step.containers import rooms
 from npu_shim.step.graph import Node
 from npu_shim.step.rules.table import Attrs
-from npu_shim.step.values import Rows, is_known, whole
+from npu_shim.step.turned import Counted
+from npu_shim.step.values import Rows, Turned, is_known, whole
 
 
 def require(scope: Any, node: Node, values: Sequence[Any]) -> None:
     """Notes that there are as many rows as a node needs."""
     least = LEAST.get(node.op)
-    if least is None or not isinstance(values[0], Rows) or not is_known(*values[1:3]):
+    if least is None or not isinstance(values[0], (Rows, Turned)) or not is_known(*values[1:3]):
         return
     number = least(node.attrs, *values)
     if number > 0:
@@ -31,9 +32,9 @@ def require(scope: Any, node: Node, values: Sequence[Any]) -> None:
         rooms.require_where(scope, node, values[0].count >= np.int32(number), key)
 
 
-def _gathered(attrs: Attrs, x: Rows, indices: Any, axis: Any = 0) -> int:
-    is_first = whole(axis) % x.array.ndim == 0 and not attrs.get("batch_dims")
-    return int(indices.max()) + 1 if is_first and indices.size else 0
+def _gathered(attrs: Attrs, x: Counted, indices: Any, axis: Any = 0) -> int:
+    is_counted = whole(axis) % x.array.ndim == x.axis and not attrs.get("batch_dims")
+    return int(indices.max()) + 1 if is_counted and indices.size else 0
 
 
 def _gathered_nd(attrs: Attrs, x: Rows, indices: Any) -> int:
@@ -57,8 +58,8 @@ def _best(attrs: Attrs, x: Rows, k: Any) -> int:
     return whole(k) if x.array.ndim == 1 else 0
 
 
-def _extreme(attrs: Attrs, x: Rows, axis: Any) -> int:
-    return int(whole(axis) % x.array.ndim == 0)
+def _extreme(attrs: Attrs, x: Counted, axis: Any) -> int:
+    return int(whole(axis) % x.array.ndim == x.axis)
 
 
 # how many rows an op needs of its first input, by its known inputs

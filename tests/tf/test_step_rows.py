@@ -189,6 +189,8 @@ NAMED = {  # what needs the second of some rows
     "elements": lambda rows: tf.gather_nd(rows, [[1, 2], [0, 0]]),
     "the best": lambda rows: tf.nn.top_k(rows[:, 1], 2)[0],
     "where it is": lambda rows: tf.cast(tf.argmax(rows[1:], 0), tf.float32),
+    "columns": lambda rows: tf.gather(tf.transpose(rows), [1], axis=1),
+    "where it is in columns": lambda rows: tf.cast(tf.argmin(tf.transpose(rows[1:]), 1), tf.float32),
 }
 
 
