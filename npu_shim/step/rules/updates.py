@@ -23,6 +23,11 @@ def _one(x: Any) -> Any:
     return np.ones((), x.dtype)
 
 
+def _larger(x: Any, y: Any) -> Any:
+    """The larger of two; x where y is NaN, as std::max in TensorFlow's kernels has it."""
+    return jnp.where(y > x, y, x)
+
+
 def gradient_descent(attrs: Attrs, var: Any, rate: Any, grad: Any) -> Any:
     """ApplyGradientDescent."""
     return var - rate * grad
@@ -63,7 +68,7 @@ def adam_with_amsgrad(
     alpha = rate * jnp.sqrt(one - beta2_power) / (one - beta1_power)
     m = m + (grad - m) * (one - beta1)
     v = v + (grad * grad - v) * (one - beta2)
-    most = jnp.maximum(most, v)
+    most = _larger(most, v)
     return var - m * alpha / (jnp.sqrt(most) + epsilon), m, v, most
 
 
@@ -73,7 +78,7 @@ def ada_max(
     """ApplyAdaMax."""
     one = _one(var)
     m = m + (grad - m) * (one - beta1)
-    v = jnp.maximum(beta2 * v, jnp.abs(grad))
+    v = _larger(beta2 * v, jnp.abs(grad))
     return var - rate / (one - beta1_power) * (m / (v + epsilon)), m, v
 
 
