@@ -1,10 +1,12 @@
 """What a step takes for granted of sizes that depend on data, where nothing shows it, and the session runs it else.
 
-    loss = rows - others                     as many, not one of them for each of the others: no gradient is added up
+    loss = pairs - others                     of as many columns, not one of them with each of the others: no gradient
+                                              is added up
     tf.pad(rows, [[0, max(8 - count, 0)]])    8 rows: there are not more
     tf.concat([the boxes of level 2, those of level 3, those of level 4], 0)    as many as there are boxes
 
-Each of these is noted as `checks` are. Where no session stands behind a step, nothing of it is taken for granted.
+Each of these is noted as `checks` are. Of two numbers of rows alone nothing is taken for granted but what TensorFlow
+asks for: they are equal, or one is 1. Where no session stands behind a step, nothing of it is taken for granted.
 
     the largest of equal shapes, one of each iteration of a loop: the loop runs at all
 
@@ -19,7 +21,7 @@ from typing import Any, Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step import checks, paddings
+from npu_shim.step import checks, paddings, sizes
 from npu_shim.step.containers import rooms
 from npu_shim.step.control_flow import counted, trips
 from npu_shim.step.graph import Node
@@ -29,9 +31,14 @@ from npu_shim.step.values import Dims, Rows, Size, is_known, is_tensor, whole
 
 def settled(scope: Any, node: Node, values: Sequence[Any]) -> Sequence[Any]:
     """The inputs of a node, with what is taken for granted of them."""
-    if node.op != "BroadcastGradientArgs" or scope.run.told is None or not all(isinstance(v, Dims) for v in values):
+    if node.op != "BroadcastGradientArgs" or not all(isinstance(value, Dims) for value in values):
         return values
     one, other = values
+    if sizes.are_of_rows(one.sizes, other.sizes):
+        _require_alike(scope, node, one.sizes[0].count, other.sizes[0].count)
+        return values
+    if scope.run.told is None:
+        return values
     parts = list(other.sizes)
     for at in range(1, 1 + min(len(one.sizes), len(parts))):
         if isinstance(one.sizes[-at], Size) and isinstance(parts[-at], Size):
@@ -105,6 +112,12 @@ def _is_maximum(loop: Loop, name: str, merge: str) -> bool:
     if node is None or node.op != "Maximum":
         return False
     return (merge, 0) in [counted.behind(loop, source) for source in node.inputs]
+
+
+def _require_alike(scope: Any, node: Node, one: Any, other: Any) -> None:
+    """Notes that two numbers of rows are equal, or one of them is 1, as in a session they must be."""
+    if one is not other:
+        rooms.require_where(scope, node, (one == other) | (one == np.int32(1)) | (other == np.int32(1)))
 
 
 def _same(scope: Any, node: Node, one: Size, other: Size) -> Size:

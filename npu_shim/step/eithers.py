@@ -50,7 +50,7 @@ def as_tensor(value: Any) -> Any:
 
 
 def _selected(predicate: Any, no: Any, yes: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(predicate, b, a), traced(no), traced(yes))
+    return jax.tree.map(lambda a, b: a if a is b else jnp.where(predicate, b, a), traced(no), traced(yes))
 
 
 def are_alike(no: Any, yes: Any) -> bool:

@@ -4,27 +4,35 @@
 
 The gradient of a lookup is added up by different ids before an optimizer takes it. Where a batch has more ids than the
 table has rows, what several devices exchange is then as large as the table, not as the batch.
+
+    SparseApplyAdagrad(table, ..., indices=Unique(ids))    no row comes twice, which such an update must know
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Iterator, Mapping
 
 from npu_shim.step.graph import Graph, Node, Program, Source
 
 MOST = "most"  # an attribute of our own: how many values there are at most
+DIFFERENT = "different"  # likewise of sparse updates: no row comes twice
 UNIQUE = frozenset(["Unique", "UniqueWithCounts", "UniqueV2", "UniqueWithCountsV2"])
 OF_IDS = frozenset(
     ["Identity", "Reshape", "ExpandDims", "Squeeze", "StopGradient"]
 )  # the first input, otherwise shaped
 OF_TABLES = frozenset(["Identity", "ReadVariableOp", "Cast"])
 TABLES = frozenset(["Variable", "VariableV2", "VarHandleOp"])
+SPARSE = ("SparseApply", "ResourceSparseApply")
 LOOKUPS = frozenset(["Gather", "GatherV2", "ResourceGather"])
 
 
 def bounded(program: Program) -> Program:
-    """Returns a program whose nodes of UNIQUE say how many values there are at most, where a lookup tells it."""
+    """Returns a program whose nodes of UNIQUE say how many values there are at most, where a lookup tells it.
+
+    Sparse updates say where their rows are those of such a node.
+    """
     graph = program.graph
     if not any(node.op in UNIQUE for node in graph.nodes.values()):
         return program
@@ -64,5 +72,14 @@ def _origin(source: Source, graph: Graph, moves: frozenset[str]) -> Source:
 
 
 def _said(node: Node, graph: Graph, bounds: Mapping[Source, int]) -> Node:
+    if node.op.startswith(SPARSE) and any(map(functools.partial(_are_different, graph, node), node.inputs)):
+        return node._replace(attrs={**node.attrs, DIFFERENT: True})
     most = bounds.get(_origin(node.inputs[0], graph, OF_IDS)) if node.op in UNIQUE else None
     return node if most is None else node._replace(attrs={**node.attrs, MOST: most})
+
+
+def _are_different(graph: Graph, update: Node, source: Source) -> bool:
+    """Whether an input of an update is its indices, and all different."""
+    name, output = _origin(source, graph, frozenset(["Identity"]))
+    node = graph.nodes[name]
+    return node.op in UNIQUE and output == 0 and node.attrs["T"] == update.attrs["Tindices"] != update.attrs["T"]

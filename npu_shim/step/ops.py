@@ -29,6 +29,7 @@ from npu_shim.step.rules import (
     quantized,
     recurrent,
     reductions,
+    segments,
     sparse,
     sparse_parts,
     updates,
@@ -36,7 +37,7 @@ from npu_shim.step.rules import (
 
 FAMILIES = (
     nodes, checks, calls, state, stacks, tensor_arrays, lists, optionals, draws, rows,
-    arrays, elementwise, indexing, reductions, products, nn, convolutions, normalization, updates,
+    arrays, elementwise, indexing, reductions, segments, products, nn, convolutions, normalization, updates,
     linear_algebra, sparse, sparse_parts, image, colors, boxes, morphology, recurrent, ctc, quantized, attention,
     exchanges,
 )  # fmt: skip

@@ -120,11 +120,16 @@ def reshape(attrs: Attrs, x: Any, shape: Any) -> Any:
     result = flat.reshape((flat.size // each_row if each_row else 0, *rest))
     old = int(np.prod(array.shape[1:], dtype=np.int64))
     if isinstance(x, Rows) and old == each_row:
-        return Rows(result, x.count)
+        return _sized(result, dims[0]) if isinstance(dims[0], Size) else Rows(result, x.count)
     if isinstance(dims[0], Size):
         more = 0 if isinstance(x, Rows) else max(dims[0].most - result.shape[0], 0)
         return Rows(jnp.pad(result, [(0, more), *[(0, 0)] * len(rest)]) if more else result, dims[0].count)
     return Rows(result, x.count * np.int32(old) // np.int32(max(each_row, 1)))
+
+
+def _sized(array: Any, size: Size) -> Rows:
+    """Rows with room for as many as there may be of them."""
+    return Rows(_with_room(Rows(array[: size.most], size.count), size.most).array, size.count)
 
 
 def fill(attrs: Attrs, shape: Any, value: Any) -> Any:

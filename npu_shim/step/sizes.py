@@ -17,7 +17,7 @@ import numpy as np
 
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
-from npu_shim.step.values import Dims, Grid, Rows, Size, Turned, is_known, is_tensor, whole
+from npu_shim.step.values import Dims, Either, Grid, Rows, Size, Turned, is_known, is_tensor, whole
 
 Handler = Callable[..., Any]
 
@@ -240,7 +240,10 @@ def _maximum(attrs: Attrs, x: Any, y: Any) -> Any:
 
 
 def _gradient_axes(attrs: Attrs, x: Any, y: Any) -> Any:
-    """BroadcastGradientArgs: rows go with as many rows, and one row with each of them."""
+    """BroadcastGradientArgs: rows go with as many rows, and one row with each of them.
+
+    Of two numbers of rows data may say that one is 1, along which the gradient is summed then.
+    """
     dtype = next(value.dtype for value in (x, y) if isinstance(value, Dims))
     shapes = [sizes_of(value) for value in (x, y)]
     rank = max(map(len, shapes))
@@ -250,9 +253,26 @@ def _gradient_axes(attrs: Attrs, x: Any, y: Any) -> Any:
         for own, size in zip(axes, pair):
             if isinstance(size, int) and size == 1 and not _is_same(one, other):
                 own.append(at)
-        if not _is_same(one, other) and not any(isinstance(size, int) and size == 1 for size in pair):
+        is_open = not _is_same(one, other) and not any(isinstance(size, int) and size == 1 for size in pair)
+        if is_open and (at or not are_of_rows(*shapes)):
             raise Unsupported("two numbers that depend on data may differ, and one of them may be 1")
-    return tuple(np.array(own, dtype) for own in axes)
+    known = [np.array(own, dtype) for own in axes]
+    if not are_of_rows(*shapes) or _is_same(shapes[0][0], shapes[1][0]):
+        return tuple(known)
+    firsts = [dims[0] for dims in shapes]
+    return tuple(_of_single(own, *pair) for own, pair in zip(known, (firsts, firsts[::-1])))
+
+
+def are_of_rows(*shapes: Sequence[Any]) -> bool:
+    """Whether shapes have one rank, and data says their first size and no other one."""
+    are_open = all(dims and isinstance(dims[0], Size) for dims in shapes) and len({*map(len, shapes)}) == 1
+    return are_open and not any(isinstance(size, Size) for dims in shapes for size in dims[1:])
+
+
+def _of_single(axes: Any, own: Any, other: Any) -> Either:
+    """Axes, with the first one where there is a single row of its own, and not of the other."""
+    is_single = (own.count == np.int32(1)) & (other.count != np.int32(1))
+    return Either(is_single, (axes, np.concatenate([np.zeros(1, axes.dtype), axes])))
 
 
 def _is_same(one: Any, other: Any) -> bool:

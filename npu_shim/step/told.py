@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Any, Mapping, Sequence
 
 from npu_shim.step.graph import Node, Source
+from npu_shim.step.rules import indexing
 from npu_shim.step.rules.table import IDS, SEGMENTS
-from npu_shim.step.values import is_known
+from npu_shim.step.values import ints, is_known
 
 
 def can_ask(scope: Any) -> bool:
@@ -30,12 +31,31 @@ def attrs(scope: Any, node: Node, values: Sequence[Any]) -> Mapping[str, Any]:
     number = IDS.get(node.op)
     if number is None or is_known(values[number]):
         return node.attrs
+    rows = _filled(scope, node.inputs[number])
+    if rows is not None:
+        return {**node.attrs, SEGMENTS: rows}
     told = scope.run.told or {}
     if node.name in told:
         return {**node.attrs, SEGMENTS: told[node.name]}
     alike = (name for name, other in scope.nodes.items() if other.op in IDS and name not in told)
     why = "how many segments there are had to be known when the step is traced"
     raise scope.refusal(node, why, scope.feeds_behind(node.inputs[number][0]), alike if can_ask(scope) else ())
+
+
+def _filled(scope: Any, ids: Source) -> int | None:
+    """How many rows a sparse tensor has of which ids are the rows, where each row has an element; else None."""
+    column = scope.nodes[ids[0]]
+    while column.op in ("Cast", "Identity"):
+        column = scope.nodes[column.inputs[0][0]]
+    if column.op != "StridedSlice":
+        return None
+    (name, output), *limits = column.inputs
+    filled, limits = scope.nodes[name], [scope.value(scope.raw(limit)) for limit in limits]
+    if filled.op != "SparseFillEmptyRows" or output or not is_known(*limits):
+        return None
+    shape = scope.value(scope.raw(filled.inputs[2]))
+    is_first = indexing.index_of(column.attrs, *limits) == (slice(None, None, 1), 0)
+    return ints(shape)[0] if is_first and is_known(shape) else None
 
 
 def asked(scope: Any, node: Node, source: Source) -> list[str]:

@@ -77,7 +77,6 @@ NOT_TRAINED = (
     "sums of pairs",
     "repeated",
     "some columns",
-    "one row with each",
     "sorted",
     "the best of a column",
 )  # their gradients are refused
@@ -216,6 +215,40 @@ def test_rows_that_are_named_by_number_must_be_there(version, network, request):
                     assert np.isnan(got).all(), name
                     with pytest.raises(tf.errors.InvalidArgumentError):
                         session.run(value, feeds)
+
+
+@pytest.mark.parametrize("combiner", ["sum", pytest.param("mean", marks=pytest.mark.nightly), "sqrtn"])
+def test_weighted_lookups_and_their_gradients(combiner):
+    """Ids below zero, and, but for a sum, those of no weight, are left out; two rows of the batch have no ids."""
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        at, values, weights = fed(np.int64([[0, 0], [0, 2], [1, 0], [3, 1], [3, 2], [3, 3], [4, 0]])), fed(
+            np.int64([1, -1, 3, 8, 8, 0, 2])), fed(np.float32([0.5, 0.2, 0, 1, 2, -1, 0.3]))  # fmt: skip
+        others = fed(at[1])
+        table = tf.get_variable("t", initializer=np.random.RandomState(0).randn(9, 3).astype("f"))
+        ids, weighted = tf.SparseTensor(at[0], values[0], [6, 5]), tf.SparseTensor(others[0], weights[0], [6, 5])
+        summed = tf.nn.safe_embedding_lookup_sparse(table, ids, weighted, combiner=combiner)
+        gradients = tf.gradients(tf.reduce_sum(tf.sin(summed)), [table, weights[0]])
+        compared([summed, *map(tf.convert_to_tensor, gradients)], dict([at, values, weights, others]), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min", "mean"])
+def test_segments_of_as_many_rows_as_data_say(kind, network):
+    """By ids of which there are as many; the gradients too."""
+    x, mask, w, _ = network
+    ids = tf.boolean_mask([0, 1, 1, 1, 3, 3], mask)
+    result = getattr(tf, "segment_" + kind)(tf.boolean_mask(tf.tanh(tf.matmul(x, w)), mask), ids)
+    gradient = [] if kind == "prod" else tf.gradients(tf.reduce_sum(tf.sin(result)), w)
+    program, given = program_of(tf.get_default_graph(), [result, *gradient], [x, mask]), np.array(MASKS[0], bool)
+    segments = {node.name: 4 for node in program.graph.nodes.values() if node.op.startswith("Segment")}
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        wanted, state = session.run([result, *gradient], {x: GIVEN, mask: given}), {"w": session.run(w)}
+    with interpreter.traced_as_tensorflow():
+        step = jax.jit(interpreter.function(program, told=segments))
+        got = step(state, {x.name: GIVEN, mask.name: given})[1]
+    for fetch, want in zip([result, *gradient], wanted):
+        np.testing.assert_allclose(got[fetch.name], want, 1e-5, 1e-6)
 
 
 def test_a_number_of_segments_that_is_not_known_is_asked_for(network):

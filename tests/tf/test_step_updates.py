@@ -14,9 +14,10 @@ from npu_shim.rewriter import tf_internals
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 import ml_dtypes  # noqa: E402
-from step_runs import Step  # noqa: E402
+from step_runs import Step, compared, fed, program_of  # noqa: E402
 from test_step_rules import has_kernel  # noqa: E402
 
+from npu_shim.step import interpreter  # noqa: E402
 from npu_shim.step.ops import TABLE  # noqa: E402
 from npu_shim.step.rules import updates  # noqa: E402
 from npu_shim.step.rules.table import Update  # noqa: E402
@@ -229,3 +230,29 @@ TESTED = {*OPTIMIZERS, *SCATTERS, "Assign", "AssignAdd", "AssignSub", "AssignVar
 
 def test_every_update_is_in_these_tables():
     assert {op for op, row in TABLE.items() if isinstance(row, Update) and tf_internals.op_def(op)} <= TESTED
+
+
+def test_rows_of_a_unique_are_updated_at_once():
+    """Nothing looks for rows that come twice, for which there is a loop."""
+    with tf.Graph().as_default() as graph:
+        var = tf.get_variable("v", initializer=np.arange(8, dtype="f").reshape(4, 2), use_resource=False)
+        ids, given = fed(np.int32([2, 0, 2, 2]))
+        train = tf.train.AdagradOptimizer(0.1).minimize(tf.reduce_sum(tf.sin(tf.gather(var, ids))))
+        compared([train], {ids: given}, runs=2)
+        program = program_of(graph, [train], [ids])
+        state = {one.op.name: np.ones(one.shape, "f") for one in tf.global_variables()}
+        with interpreter.traced_as_tensorflow():
+            text = str(jax.make_jaxpr(interpreter.function(program))(state, {ids.name: given}))
+        assert "while" not in text
+
+
+def test_rows_below_zero_are_left_out():
+    """They are not counted from the end, as NumPy counts them."""
+    places, rows = jax.numpy.int32([-1, 1, -3]), np.ones((3, 2), "f")
+    results = [
+        TABLE["ScatterAdd"].apply({}, np.zeros((3, 2), "f"), places, rows),
+        TABLE["ScatterNd"].apply({}, places[:, None], rows, np.int32([3, 2])),
+        TABLE["UnsortedSegmentSum"].apply({}, rows, places, np.int32(3)),
+    ]
+    for result in results:
+        np.testing.assert_array_equal(result, [[0, 0], [1, 1], [0, 0]])

@@ -143,27 +143,32 @@ def gather_nd_rows(attrs: Attrs, x: Any, indices: Any) -> Any:
 # -- scatters ----------------------------------------------------------------------------------------------------------
 
 
-def at_rows(array: Any, indices: Any) -> Any:
-    """A view by indices of the first axis; what is out of range is left out by its methods."""
-    return jnp.asarray(array).at[_in_range(jnp.asarray(indices), array.shape[0])]
+def put(method: str, array: Any, index: Any, updates: Any) -> Any:
+    """An array with updates at an index of numpy's, by a method of its `at`; what is out of range is left out.
+
+    Indices below zero are out of range too: nothing is compared with zero, since XLA itself leaves them out.
+    """
+    return getattr(jnp.asarray(array).at[index], method)(updates, mode="drop", wrap_negative_indices=False)
 
 
-def _in_range(indices: Any, size: int) -> Any:
-    """Indices in which those below zero lie behind the end, as `mode="drop"` wants them."""
-    return jnp.where(indices < np.zeros((), indices.dtype), np.array(size, indices.dtype), indices)
+def scattered(method: str, array: Any, index: Any, updates: Any) -> Any:
+    """The same; a NaN among the updates is no maximum and no minimum, as in the kernels."""
+    if method in ("max", "min") and jnp.issubdtype(updates.dtype, np.inexact):
+        least = np.array(-np.inf if method == "max" else np.inf, updates.dtype)
+        updates = jnp.where(jnp.isnan(updates), least, updates)
+    return put(method, array, index, updates)
 
 
-def at_places(array: Any, indices: Any) -> Any:
-    """A view by indices [..., depth] of the first axes; what is out of range is left out by its methods."""
-    parts = jnp.moveaxis(jnp.asarray(indices), -1, 0)
-    return jnp.asarray(array).at[tuple(_in_range(part, size) for part, size in zip(parts, array.shape))]
+def scattered_at(method: str, array: Any, indices: Any, updates: Any) -> Any:
+    """The same by indices [..., depth] of the first axes."""
+    return scattered(method, array, tuple(jnp.moveaxis(jnp.asarray(indices), -1, 0)), updates)
 
 
 @summed_widely
 def scatter_nd(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> Any:
     """ScatterNd: updates of one place add up."""
     zeros = jnp.zeros(ints(shape), updates.dtype)
-    return at_places(zeros, indices).add(updates, mode="drop")
+    return scattered_at("add", zeros, indices, updates)
 
 
 def scatter_nd_of_rows(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> Any:
@@ -174,19 +179,11 @@ def scatter_nd_of_rows(attrs: Attrs, indices: Any, updates: Any, shape: Any) -> 
     return scatter_nd(attrs, live(indices, ints(shape)[: places.shape[1]], updates), traced(array_of(updates)), shape)
 
 
-def scattered(view: Any, method: str, updates: Any) -> Any:
-    """What a method of a view does with updates; a NaN among them is no maximum and no minimum, as in the kernels."""
-    if method in ("max", "min") and jnp.issubdtype(updates.dtype, np.inexact):
-        least = np.array(-np.inf if method == "max" else np.inf, updates.dtype)
-        updates = jnp.where(jnp.isnan(updates), least, updates)
-    return getattr(view, method)(updates, mode="drop")
-
-
 def _tensor_scatter(method: str) -> Rule:
-    def computed(attrs: Attrs, x: Any, indices: Any, updates: Any) -> Any:
-        return scattered(at_places(x, indices), method, updates)
+    def updated(attrs: Attrs, x: Any, indices: Any, updates: Any) -> Any:
+        return scattered_at(method, x, indices, updates)
 
-    return Rule(summed_widely(computed) if method in ("add", "subtract") else computed)
+    return Rule(summed_widely(updated) if method in ("add", "subtract") else updated)
 
 
 # -- segments ----------------------------------------------------------------------------------------------------------
@@ -212,7 +209,7 @@ def _unsorted(kind: str) -> Rule:
         rest = x.shape[np.ndim(ids) :]
         rows, places = x.reshape((-1, *rest)), jnp.reshape(ids, (-1,))
         start = jnp.full((whole(count), *rest), STARTS[kind](x.dtype), x.dtype)
-        return getattr(at_rows(start, places), METHODS[kind])(rows, mode="drop")
+        return put(METHODS[kind], start, places, rows)
 
     return Rule(summed_widely(reduced) if kind in ("Sum", "Prod") else reduced, known=(2,))
 

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from npu_shim.step.platforms import summed_in, summed_widely
-from npu_shim.step.rules.table import SEGMENTS, Attrs, Rule
+from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import guarded, ints, traced, whole, xp
 
 
@@ -196,35 +196,6 @@ def in_top_k(attrs: Attrs, predictions: Any, targets: Any, k: Any = None) -> Any
     return known & finite & (larger < count)
 
 
-def _segments(kind: str) -> Rule:
-    start = {"Sum": 0, "Prod": 1, "Max": 0, "Min": 0}[kind]
-    method = {"Sum": "segment_sum", "Prod": "segment_prod", "Max": "segment_max", "Min": "segment_min"}[kind]
-
-    def reduced(attrs: Attrs, x: Any, ids: Any) -> Any:
-        count = segment_count(attrs, ids)
-        result = getattr(jax.ops, method)(traced(x), jnp.asarray(ids), count, indices_are_sorted=True)
-        present = jnp.zeros(count, bool).at[ids].set(True, mode="drop").reshape((-1,) + (1,) * (x.ndim - 1))
-        return jnp.where(present, result, np.array(start, x.dtype))
-
-    return Rule(summed_widely(reduced) if kind in ("Sum", "Prod") else reduced)
-
-
-def segment_count(attrs: Attrs, ids: Any) -> int:
-    """How many segments there are by their sorted ids."""
-    told = attrs.get(SEGMENTS)
-    return int(ids[-1]) + 1 if told is None and ids.size else told or 0
-
-
-@summed_widely
-def segment_mean(attrs: Attrs, x: Any, ids: Any) -> Any:
-    """SegmentMean."""
-    count = segment_count(attrs, ids)
-    total = jax.ops.segment_sum(traced(x), jnp.asarray(ids), count)
-    sizes = jnp.maximum(jnp.zeros(count, x.dtype).at[ids].add(np.ones((), x.dtype), mode="drop"), np.ones((), x.dtype))
-    sizes = jnp.broadcast_to(sizes.reshape((-1,) + (1,) * (x.ndim - 1)), total.shape)
-    return lax.div(total, sizes)  # of whole numbers towards zero
-
-
 RULES = {
     "Sum": _summed_along(_sum),
     "Prod": _summed_along(_product),
@@ -248,9 +219,4 @@ RULES = {
     "TopKV2": Rule(top_k, known=(1,)),
     "InTopK": Rule(in_top_k),
     "InTopKV2": Rule(in_top_k),
-    "SegmentSum": _segments("Sum"),
-    "SegmentProd": _segments("Prod"),
-    "SegmentMax": _segments("Max"),
-    "SegmentMin": _segments("Min"),
-    "SegmentMean": Rule(segment_mean),
 }

@@ -11,7 +11,7 @@ from npu_shim.step.masks import array_of, cleared, live, present, there
 from npu_shim.step.platforms import summed_in, summed_widely
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.elementwise import truncated
-from npu_shim.step.rules.reductions import segment_count
+from npu_shim.step.rules.segments import count_of
 from npu_shim.step.rules.table import ALL, SEGMENTS, Attrs, Rule
 from npu_shim.step.values import Dims, Rows, ints, is_known, traced, whole, xp
 
@@ -106,7 +106,7 @@ def to_dense_of_rows(attrs: Attrs, indices: Any, shape: Any, values: Any, defaul
 def reduce_sum(attrs: Attrs, indices: Any, values: Any, shape: Any, axes: Any) -> Any:
     """SparseReduceSum."""
     values, sizes = traced(values), ints(shape)
-    full = jnp.zeros(sizes, values.dtype).at[tuple(indices[:, at] for at in range(len(sizes)))].add(values)
+    full = jnp.zeros(sizes, values.dtype).at[tuple(indices[:, at] for at in range(len(sizes)))].add(values, mode="drop")
     return jnp.sum(full, tuple(axis % len(sizes) for axis in ints(axes)), keepdims=attrs["keep_dims"])
 
 
@@ -180,7 +180,7 @@ def _counts(ids: Any, size: int, like: Any) -> Any:
 def _segments(kind: str) -> Callable[..., Any]:
     @summed_widely
     def summed(attrs: Attrs, data: Any, indices: Any, ids: Any, count: Any = None) -> Any:
-        size = segment_count(attrs, ids) if count is None else whole(count)
+        size = count_of(attrs, ids) if count is None else whole(count)
         rows = jnp.take(traced(data), indices, 0, mode="clip")
         total = jnp.zeros((size, *rows.shape[1:]), rows.dtype).at[ids].add(rows, mode="drop")
         way = WAYS[kind]
@@ -382,7 +382,7 @@ RULES = {
        for name, function in (("Add", jnp.add), ("Mul", jnp.multiply), ("Div", truncated))},
     "SparseMatMul": Rule(product),
     "SparseToDense": Rule(to_dense, known=(1,), rows=to_dense_of_rows),
-    "SparseReduceSum": Rule(reduce_sum, known=(2, 3)),
+    "SparseReduceSum": Rule(reduce_sum, known=(2, 3), rows=_of_rows(reduce_sum)),
     "SparseAdd": Rule(add, known=(6,), rows=add),
     "SparseAddGrad": Rule(add_gradient, rows=add_gradient),
     "SparseReorder": Rule(reorder, known=(2,)),

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.lookups import DIFFERENT
 from npu_shim.step.masks import array_of, live
-from npu_shim.step.rules.indexing import at_places, at_rows, scattered
+from npu_shim.step.rules.indexing import scattered, scattered_at
 from npu_shim.step.rules.table import Attrs, Update
 from npu_shim.step.values import Rows, is_known, traced
 
@@ -221,11 +222,13 @@ def _sparse(dense: Dense, handles: int, at: int) -> Update:
         def together(state: Any) -> Any:
             read, written = places(indices, state[0].shape[0])
             new = _several(dense(attrs, *[jnp.take(value, read, 0, mode="clip") for value in state], *others))
-            return tuple(at_rows(value, written).set(rows, mode="drop") for value, rows in zip(state, new))
+            return tuple(scattered("set", value, written, rows) for value, rows in zip(state, new))
 
         def one_by_one(state: Any) -> Any:
             return lax.fori_loop(0, count, lambda row, state: _of_row(dense, attrs, state, others, ids, row), state)
 
+        if attrs.get(DIFFERENT):
+            return together(old)
         return lax.cond(_come_twice(ids, count), one_by_one, together, old)
 
     return Update(updated, handles, rows=True)
@@ -244,7 +247,7 @@ def _of_row(dense: Dense, attrs: Attrs, state: Any, others: Sequence[Any], ids: 
     at = ids[number]
     given = [jnp.asarray(value)[number] if np.ndim(value) else value for value in others]  # all but it are scalars
     new = _several(dense(attrs, *[jnp.take(value, at, 0, mode="clip") for value in state], *given))
-    return tuple(value.at[at].set(row, mode="drop") for value, row in zip(state, new))
+    return tuple(scattered("set", value, at, row) for value, row in zip(state, new))
 
 
 def _several(new: Any) -> tuple[Any, ...]:
@@ -254,14 +257,14 @@ def _several(new: Any) -> tuple[Any, ...]:
 def _scatter(method: str) -> Update:
     def updated(attrs: Attrs, old: Any, indices: Any, updates: Any) -> Any:
         _, written = places(indices, old.shape[0])
-        return scattered(at_rows(old, written), method, array_of(updates))
+        return scattered(method, old, written, array_of(updates))
 
     return Update(updated, rows=True)
 
 
 def _scatter_nd(method: str) -> Update:
     def updated(attrs: Attrs, old: Any, indices: Any, updates: Any) -> Any:
-        return scattered(at_places(old, indices), method, updates)
+        return scattered_at(method, old, indices, updates)
 
     return Update(updated)
 
