@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import sessions
 from npu_shim.engine.partition import facts, step_detection
+from npu_shim.engine.partition import nodes as walks
 from npu_shim.engine.runtime import loading, requests, runs
 from npu_shim.options.reports import ledger
 from npu_shim.rewriter.graph.arguments import source_of
@@ -99,7 +100,8 @@ def _step(self, known, request, meeting=None):
         known.reason = step_detection.LITTLE + ": 0 floating-point ops"
         return None
     fetched = {source_of(name) for name in request.tensors if name not in request.feeds}
-    for node in [described[name] for name in fetched]:  # as if a variable were written with it
+    asserted = walks.upstream(described, [node.name for node in described.values() if node.asserts])
+    for node in [described[name] for name in fetched - asserted]:  # as if a variable were written with it
         described[node.name] = node if node.host or node.handle else replace(node, product=True)
     return self._make_step(known, request, described, taken, meeting)
 

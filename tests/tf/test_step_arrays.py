@@ -58,6 +58,13 @@ def test_elements_without_numbers_are_concatenated():
     compared([rows(0), rows(2)], {x: value})
 
 
+def test_rows_whose_number_depends_on_data_are_no_element():
+    x, value = fed(np.float32([0.3, -0.6]))
+    kept = tf.TensorArray(tf.float32, 1).write(0, tf.boolean_mask(x, x > 0)).stack()
+    with pytest.raises(Refusal, match=r"rows (whose number )?depends? on data"):
+        compared([kept], {x: value})
+
+
 def test_an_array_that_has_elements_before_its_loop(version):
     x, value = fed(np.float32([0.3, 0.6, 0.9]))
     array = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[3]).write(0, x)

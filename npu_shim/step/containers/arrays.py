@@ -105,6 +105,8 @@ def _cell(scope: Any, handle: Handle, element: tuple[int, ...] | None, dtype: An
 def write(scope: Any, node: Node, inputs: Sequence[Any]) -> Any:
     """TensorArrayWriteV3."""
     handle, index, value, flow = inputs[0], *[scope.value(raw) for raw in inputs[1:]]
+    if isinstance(value, Rows):
+        raise Unsupported("it writes rows whose number depends on data")
     value, index = traced(value), _places(index)
     facts = scope.run.facts[handle.key]
     buffer, size = _cell(scope, handle, value.shape, value.dtype)
