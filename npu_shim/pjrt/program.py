@@ -314,8 +314,10 @@ class Program:
         placed = {}
         with self._jax.enable_x64(True):
             for tensor in self.manifest.state:
-                value = _fitted("variable", tensor, state[tensor.name], tensor.shape)
-                # a copy: what is donated must not be the caller's own memory
+                given = state[tensor.name]
+                # a copy, of which JAX makes none of NumPy's arrays on CPUs: the caller may change its own memory
+                given = given if isinstance(given, self._jax.Array) else arrays.copied(tensor.name, given)
+                value = _fitted("variable", tensor, given, tensor.shape)
                 placed[tensor.name] = self._jax.device_put(value, self._placement.of_state(tensor), may_alias=False)
             self._jax.block_until_ready(placed)  # from now on the caller may change the arrays
         with self._lock:

@@ -4,6 +4,7 @@
                                               is added up
     tf.pad(rows, [[0, max(8 - count, 0)]])    8 rows: there are not more
     tf.concat([the boxes of level 2, those of level 3, those of level 4], 0)    as many as there are boxes
+    tf.dynamic_stitch([places of some rows], [rows])    the last place is one of them
 
 Each of these is noted as `checks` are. Of two numbers of rows alone nothing is taken for granted but what TensorFlow
 asks for: they are equal, or one is 1. Where no session stands behind a step, nothing of it is taken for granted.
@@ -21,10 +22,12 @@ from typing import Any, Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step import checks, paddings, sizes
+from npu_shim.step import checks, paddings, rows, sizes
 from npu_shim.step.containers import rooms
 from npu_shim.step.control_flow import counted, trips
+from npu_shim.step.frames import value_source
 from npu_shim.step.graph import Node
+from npu_shim.step.masks import cleared
 from npu_shim.step.schedule import Loop
 from npu_shim.step.values import Dims, Rows, Size, is_known, is_tensor, whole
 
@@ -82,6 +85,28 @@ def _parted(scope: Any, parts: Sequence[Any]) -> int | None:
     value = scope.value(scope.raw(sources.pop()))
     differ = len({number.item() for number in numbers}) == len(numbers)
     return math.prod(value.shape) if differ and is_tensor(value) else None
+
+
+def stitched(scope: Any, node: Node, values: Sequence[Any]) -> None:
+    """Rows that DynamicStitch puts in places: they are all parts of a tensor, of which the last row is there."""
+    if node.op not in ("DynamicStitch", "ParallelDynamicStitch") or _are_all_parts(scope, node):
+        return
+    indices = values[: len(values) // 2]
+    places = [cleared(part, -1) for part in indices]
+    last = jnp.max(jnp.concatenate([jnp.ravel(jnp.asarray(part)) for part in places]), initial=-1)
+    key = rooms.KEY if scope.run.told is None else checks.KEY
+    rooms.require_where(scope, node, last == rows.stitched_size(indices) - 1, key)
+
+
+def _are_all_parts(scope: Any, node: Node) -> bool:
+    """Whether the places are all outputs of one DynamicPartition of the numbers of rows."""
+    sources = [value_source(source, scope.nodes) for source in node.inputs[: len(node.inputs) // 2]]
+    first = scope.nodes[sources[0][0]]
+    if first.op != "DynamicPartition" or {name for name, _ in sources} != {first.name}:
+        return False
+    numbers = scope.value(scope.raw(first.inputs[0]))
+    is_whole = is_known(numbers) and np.ndim(numbers) == 1 and np.array_equal(numbers, np.arange(numbers.size))
+    return is_whole and sorted(at for _, at in sources) == list(range(first.attrs["num_partitions"]))
 
 
 def maxima(scope: Any, loop: Loop, start: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:

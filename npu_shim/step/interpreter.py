@@ -396,6 +396,7 @@ class Scope:
         if not any(isinstance(value, (Rows, Turned)) for value in values):
             return self._computed(row, node, values)
         if node.op in rows.OF_ROWS:
+            assumed.stitched(self, node, values)
             return assumed.parted(self, node, values, rows.OF_ROWS[node.op](node.attrs, *values))
         _require_known(row.known, values)
         return beside.row_by_row(row, told.attrs(self, node, values), values)

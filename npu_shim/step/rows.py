@@ -77,12 +77,17 @@ def stitch_of_parts(attrs: Attrs, *values: Any) -> Any:
     indices, data = values[:half], values[half:]
     if not any(isinstance(places, Rows) for places in indices):
         raise Unsupported("it stitches rows whose number depends on data by indices of another number")
-    size = max(array_of(places).shape[0] for places in indices)
+    size = stitched_size(indices)
     rest = array_of(data[0]).shape[1:]
     result = jnp.zeros((size, *rest), array_of(data[0]).dtype)
     for places, part in zip(indices, data):
         result = result.at[live(places, size)].set(array_of(part), mode="drop")
     return result
+
+
+def stitched_size(indices: Sequence[Any]) -> int:
+    """How many rows there are if indices are of all parts of a tensor: as many as one part has room for."""
+    return max(int(array_of(places).shape[0]) for places in indices)
 
 
 def _with_room(x: Rows, most: int) -> Rows:

@@ -251,6 +251,39 @@ def test_segments_of_as_many_rows_as_data_say(kind, network):
         np.testing.assert_allclose(got[fetch.name], want, 1e-5, 1e-6)
 
 
+def test_parts_that_are_stitched_reach_to_the_last_row(network):
+    """Else they are fewer rows in a session; all parts of a partition do so whatever data say."""
+    x, mask, w, _ = network
+    rows, places = (tf.boolean_mask(value, mask) for value in (tf.matmul(x, w), tf.range(6)))
+    parts = [tf.dynamic_partition(value, tf.cast(mask, tf.int32), 2) for value in (tf.range(6), tf.matmul(x, w))]
+    fetches = [tf.dynamic_stitch([places, [0]], [rows, tf.zeros([1, 3])]), tf.dynamic_stitch(*parts)]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        state, graph = {"w": session.run(w)}, tf.get_default_graph()
+        some, every = (Step(graph, [fetch], state, [x, mask]) for fetch in fetches)
+        for bits in MASKS[:3]:
+            feeds = {x: GIVEN, mask: np.array(bits, bool)}
+            wanted = session.run(fetches, feeds)
+            np.testing.assert_allclose(every(feeds)[0], wanted[1], 1e-5, 1e-5)
+            if bits[-1]:
+                np.testing.assert_allclose(some(feeds)[0], wanted[0], 1e-5, 1e-5)
+            else:
+                assert np.isnan(some(feeds)[0]).all()
+
+
+def test_sums_of_segments_by_rows_of_as_many_ids_as_there_is_room_for(network):
+    """Regression: columns of ids were left out in the place of the rows that are not there."""
+    x, mask, w, _ = network
+    ids = tf.boolean_mask(np.arange(36).reshape(6, 6) % 5, mask)
+    rows = tf.tile(tf.boolean_mask(tf.matmul(x, w), mask)[:, :1], [1, 6])
+    fetch = tf.unsorted_segment_sum(rows, ids, 5)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        step = Step(tf.get_default_graph(), [fetch], {"w": session.run(w)}, [x, mask])
+        feeds = {x: GIVEN, mask: np.array(MASKS[0], bool)}
+        np.testing.assert_allclose(step(feeds)[0], session.run(fetch, feeds), 1e-5, 1e-5)
+
+
 def test_a_number_of_segments_that_is_not_known_is_asked_for(network):
     x, mask, w, _ = network
     rows, count = tf.boolean_mask(tf.matmul(x, w), mask), tf.placeholder(tf.int32, [2], "count")

@@ -214,7 +214,8 @@ class InProcess:
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Copies values of variables: dict of name to array_like, which may be changed once this returns."""
-        whole = {name: np.asarray(value) for name, value in values.items()}
+        of = np.asarray if self._has_own_memory else np.array  # a copy, of which JAX makes none on CPUs
+        whole = {name: of(value) for name, value in values.items()}
         places = {name: self._sharding(name, value) for name, value in whole.items()}
         with self._jax.enable_x64(True):
             if self._placement.hosts > 1:  # all hosts put the same variables, and get the first one's values
