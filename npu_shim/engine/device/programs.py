@@ -214,16 +214,14 @@ class InProcess:
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Copies values of variables: dict of name to array_like, which may be changed once this returns."""
-        of = np.asarray if self._has_own_memory else np.array  # a copy, of which JAX makes none on CPUs
-        whole = {name: of(value) for name, value in values.items()}
+        copied = np.asarray if self._has_own_memory else np.array  # on CPUs JAX makes no copy
+        whole = {name: copied(value) for name, value in values.items()}
         places = {name: self._sharding(name, value) for name, value in whole.items()}
         with self._jax.enable_x64(True):
             if self._placement.hosts > 1:  # all hosts put the same variables, and get the first one's values
                 placed = self._placement.of_first(whole, places)
             else:
-                placed = {
-                    name: self._jax.device_put(value, places[name], may_alias=False) for name, value in whole.items()
-                }
+                placed = {n: self._jax.device_put(value, places[n], may_alias=False) for n, value in whole.items()}
             self._jax.block_until_ready(placed)
         self._values.update(placed)
         for name in placed:
