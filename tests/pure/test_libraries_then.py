@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -292,6 +293,13 @@ def test_opencv_is_also_its_own_module(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_gym_is_told_of_by_its_version_where_it_has_one():
+    said = []  # a folder `gym` of the script's own may have none
+    for names in ({}, {"__version__": "0.21.0"}, {"__version__": "0.26.2"}):
+        libraries_then.LOADED["gym"](types.SimpleNamespace(**names), said.append)
+    assert [text[:10] for text in said] == ["gym 0.26.2"]
+
+
 def test_kernels_are_turned_by_a_list_of_slices():
     def convert(kernel):
         turned = slice(None, None, -1)

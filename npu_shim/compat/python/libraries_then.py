@@ -295,10 +295,11 @@ MODULES = {
 
 
 def _gym(module: Any, say: Callable[[str], None]) -> None:
-    if tuple(map(int, module.__version__.split(".")[:2])) >= (0, 26):
+    version = getattr(module, "__version__", "0.0")  # a folder of the script's own may have that name, and no version
+    if tuple(map(int, version.split(".")[:2])) >= (0, 26):
         say(
             "gym %s's reset gives two values and step five: scripts of TensorFlow 1's time want one and four, "
-            "pip install 'gym==0.25.2'" % module.__version__
+            "pip install 'gym==0.25.2'" % version
         )
 
 
