@@ -40,6 +40,16 @@ def oracle(path, random, words=5000, units=32):
     path.write_bytes(pickle.dumps(weights, protocol=0))
 
 
+def street_numbers(folder, random):
+    """Photos of house numbers with a digit each; the last 5000 of the first part are kept to validate with."""
+    from scipy.io import savemat
+
+    folder.mkdir(parents=True)
+    for part, count in (("train", 5200), ("test", 100)):
+        pixels = random.integers(0, 256, (32, 32, 3, count), np.uint8)
+        savemat(str(folder / (part + "_32x32.mat")), {"X": pixels, "y": (np.arange(count) % 10 + 1)[:, None]})
+
+
 RECIPES = (
     Recipe(
         "TensorFlow/built-in/cv/image_classification/DCGAN_ID0260_for_TensorFlow",
@@ -121,6 +131,17 @@ RECIPES = (
         lambda net, random: images(net / "dataset" / "celebA", random, 8, (40, 40)),
         mode="allow_fp32_to_fp16",
         checkpoint="out/checkpoint/**/*.index",
+        limit=600,
+    ),
+    Recipe(
+        "TensorFlow/contrib/cv/CLUB_ID1254_for_Tensorflow",
+        "main_DANN.py --data_path={net}/data/ --save_path={net}/out/",
+        lambda net, random: (
+            mnist(net / "data" / "MNIST_data", random, 60000, 10000),
+            street_numbers(net / "data" / "SVHN", random),
+        ),
+        cwd="MI_DA",
+        steps=9,
         limit=600,
     ),
 )

@@ -84,4 +84,13 @@ RECIPES = (
         checkpoint="out/model.ckpt-*.index",
         limit=600,
     ),
+    Recipe(
+        NLP + "BiLSTM_CRF_ID0125_for_TensorFlow",  # options of one dash
+        "run.py -data_dir={net}/text -output_dir={net}/out -bert_config_file={net}/tiny.json "
+        "-vocab_file={net}/vocab.txt -init_checkpoint={net}/bert_model.ckpt -max_seq_length=24 -batch_size=4 "
+        "-num_train_epochs=1",
+        names,
+        checkpoint="out/model.ckpt-*.index",
+        limit=600,
+    ),
 )

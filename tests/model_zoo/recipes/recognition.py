@@ -1,7 +1,9 @@
 """Recognition: text in images, digits out of place or made of points, actions in videos."""
 
+import json
+
 import numpy as np
-from data import folders, images, write
+from data import folders, images, tfrecords, write
 from recipe import Recipe
 
 
@@ -59,6 +61,21 @@ def pedestrians(folder, random, people=36, pictures=5):
         Image.fromarray(picture).save(str(part / name))
 
 
+def words_in_photos(folder, random, count=64, letters=36):
+    """Photos of words of 100 by 32 with the numbers of their letters, in records, and the tables of the letters."""
+    for part in ("train", "val"):
+        rows = []
+        for number in range(count):
+            word = random.integers(0, letters, random.integers(3, 12))
+            pixels = random.integers(0, 256, (32, 100, 3)).astype(np.uint8)
+            told = {"images": pixels.tobytes(), "imagepaths": "%d.jpg" % number, "labels": word}
+            rows.append({**told, "labels_length": np.array([len(word)])})
+        tfrecords(folder / "tfrecords" / (part + "_1.tfrecords"), rows)
+    signs = "abcdefghijklmnopqrstuvwxyz0123456789"
+    write(folder / "char_dict" / "char_dict.json", json.dumps({str(ord(sign)): sign for sign in signs}))
+    write(folder / "char_dict" / "ord_map.json", json.dumps({"%d_index" % n: str(ord(s)) for n, s in enumerate(signs)}))
+
+
 RECIPES = (
     Recipe(
         "TensorFlow/built-in/nlp/CNN-CTC_ID0683_for_TensorFlow",
@@ -98,5 +115,14 @@ RECIPES = (
         lambda net, random: (pedestrians(net / "market", random), folders(net, "out")),
         checkpoint="out/*/mode.ckpt.index",
         limit=600,
+    ),
+    Recipe(
+        "TensorFlow/built-in/cv/detection/CRNN_Kernel_ID0055_for_TensorFlow",
+        "tools/train_npu.py --dataset_dir={net}/words --char_dict_path={net}/words/char_dict/char_dict.json "
+        "--ord_map_dict_path={net}/words/char_dict/ord_map.json --save_dir={net}/out --momentum=0.95 --lr=0.01 "
+        "--use_nesterov=True --warmup_step=2 --num_iters=4",
+        lambda net, random: words_in_photos(net / "words", random),
+        checkpoint="out/shadownet_*.ckpt-4.index",
+        limit=900,
     ),
 )

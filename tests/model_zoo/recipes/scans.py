@@ -1,7 +1,7 @@
 """Scans that come as arrays: photographs from within, clouds of points, magnetic resonance, land in many colours."""
 
 import numpy as np
-from data import write
+from data import images, write
 from recipe import Recipe
 
 
@@ -49,6 +49,28 @@ def fields(folder, random, side=16, bands=20, classes=16):
     scipy.io.savemat(str(folder / "Salinas_gt.mat"), {"salinas_gt": crops})
 
 
+def scene(folder, random, views=3, size=(128, 160)):
+    """Photos of one place from several sides, the camera of each, and how far away is what it shows."""
+    place = folder / "place"
+    images(place / "blended_images", random, views, size, names="%08d_masked")
+    (place / "rendered_depth_maps").mkdir()
+    lines = [str(views)]
+    for view in range(views):
+        moved = np.eye(4)
+        moved[0, 3] = 0.1 * view
+        lens = np.array([[100, 0, size[1] / 2], [0, 100, size[0] / 2], [0, 0, 1]])
+        near, step, steps, far = 2.0, 0.5, 16, 10.0
+        numbers = [*map(str, moved.ravel()), "intrinsic", *map(str, lens.ravel()), *map(str, (near, step, steps, far))]
+        write(place / "cams" / ("%08d_cam.txt" % view), "extrinsic " + " ".join(numbers) + "\n")
+        depths = random.uniform(3, 9, size).astype("<f4")
+        header = b"Pf\n%d %d\n-1.0\n" % (size[1], size[0])
+        (place / "rendered_depth_maps" / ("%08d.pfm" % view)).write_bytes(header + depths.tobytes())
+        near_by = [other for other in range(views) if other != view]
+        lines += [str(view), " ".join([str(len(near_by)), *("%d 1.0" % other for other in near_by)])]
+    write(place / "cams" / "pair.txt", "\n".join(lines) + "\n")
+    write(folder / "BlendedMVS_training.txt", "place\n")
+
+
 RECIPES = (
     Recipe(
         "TensorFlow/contrib/cv/CascadeNet_ID2121_for_TensorFlow",
@@ -90,5 +112,15 @@ RECIPES = (
         checkpoint="log/model.ckpt.index",
         loss=(2, 10),
         limit=600,
+    ),
+    Recipe(
+        "TensorFlow/contrib/cv/MVSNet_ID2116_for_TensorFlow",
+        "train.py --blendedmvs_data_root={net}/scenes --log_folder={net}/log --model_folder={net}/out --max_w=160 "
+        "--max_h=128 --max_d=8 --epoch=1",
+        lambda net, random: scene(net / "scenes", random),
+        mode="allow_fp32_to_fp16",
+        cwd="MVSNet/mvsnet",
+        checkpoint="out/GRU/model.ckpt-5.index",
+        limit=900,
     ),
 )

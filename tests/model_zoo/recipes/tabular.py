@@ -1,5 +1,6 @@
 """Small networks over tables."""
 
+import numpy as np
 from data import folders, write
 from recipe import Recipe
 
@@ -26,6 +27,16 @@ def thyroids(folder, random, rows=400, columns=21):
     write(folder / "dataset" / "annthyroid_21feat_normalised.csv", "\n".join(lines) + "\n")
 
 
+def woods(folder, random, rows=400, bools=44):
+    """Ten measures of a place, what else is true of it, and which of seven kinds of trees grow there."""
+    for part in ("train", "val", "test"):
+        measures = random.integers(0, 300, (rows, 10))
+        marks = random.integers(0, 2, (rows, bools))
+        kinds = 1 + np.arange(rows)[:, None] % 7
+        lines = (",".join(map(str, row)) for row in np.hstack((measures, marks, kinds)))
+        write(folder / ("%s_covertype.csv" % part), "\n".join(lines) + "\n")
+
+
 RECIPES = (
     Recipe(
         "TensorFlow/built-in/cv/image_classification/Multi-Layer_Perceptron_ID0628_for_TensorFlow",
@@ -42,5 +53,13 @@ RECIPES = (
         options=("--precision-mode", "allow_mix_precision"),  # the script itself trains on the host (use_npu=False)
         checkpoint="DevNet_ID0223_for_TensorFlow/model/*.index",
         loss=(0.5, 5),
+    ),
+    Recipe(
+        "TensorFlow/contrib/nlp/tabnet",
+        "test_experiment_covertype.py",  # the small one of its two, and the one for an NPU
+        lambda net, random: woods(net / "data", random),
+        mode="allow_fp32_to_fp16",
+        steps=4,  # two evaluations of 155,000 lines follow
+        limit=600,
     ),
 )
