@@ -9,18 +9,22 @@ import numpy as np
 
 from npu_shim.step import rows, turned
 from npu_shim.step.containers import rooms
-from npu_shim.step.masks import repeated
+from npu_shim.step.masks import common, repeated
 from npu_shim.step.refusals import Unsupported
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Rows, ints, is_known, is_tensor, whole
+
+# elementwise ops that do not broadcast, beside gradients of one input
+ALIKE = frozenset(["Select", "AddN", "AccumulateNV2", "ApproximateEqual"])
 
 
 def settled(scope: Any, node: Any, row: Rule, values: Sequence[Any]) -> Sequence[Any]:
     """Values in which rows that are as many as those of a tensor beside them are tensors of that many rows.
 
     Elementwise ops, sums of segments, and ConcatV2 behind the first dimension take equally many rows, as does MatMul
-    that adds over them. That data says so is noted as what must hold; of ops that broadcast, a single row goes with
-    each of the tensor. A shape that is known says how many rows there are too.
+    that adds over them. That data says so is noted as what must hold, also where nothing but rows stands beside rows;
+    of ops that broadcast, a single row goes with each of the tensor. A shape that is known says how many rows there
+    are too.
     """
     if node.op == "Reshape":
         return _shaped(scope, node, *values)
@@ -28,12 +32,13 @@ def settled(scope: Any, node: Any, row: Rule, values: Sequence[Any]) -> Sequence
     parts = values[: len(axes)]
     numbers = {part.shape[axis] for part, axis in zip(parts, axes) if is_tensor(part)}
     is_counted = all((isinstance(part, Rows) and axis == 0) or is_tensor(part) for part, axis in zip(parts, axes))
-    may_be_one = row.rows == "each" and node.op != "AddN" and not node.op.endswith("Grad")
-    if len(numbers) != 1 or not is_counted or (may_be_one and 1 in numbers):
+    may_be_one = row.rows == "each" and node.op not in ALIKE and not node.op.endswith("Grad")
+    held = [part for part, axis in zip(parts, axes) if isinstance(part, Rows) and axis == 0]
+    is_open = len(numbers) != 1 or not is_counted or (may_be_one and 1 in numbers)
+    if is_open or any(part.array.shape[0] < number for part in held for number in numbers):
+        _require_as_many(scope, node, [part.count for part in held], may_be_one)
         return values
     (number,) = numbers
-    if any(part.array.shape[0] < number for part in parts if isinstance(part, Rows)):
-        return values
     result: list[Any] = []
     for part in parts:
         if isinstance(part, Rows):
@@ -42,6 +47,16 @@ def settled(scope: Any, node: Any, row: Rule, values: Sequence[Any]) -> Sequence
             part = (repeated(part.array, part.count) if may_be_one else part.array)[:number]
         result.append(part)
     return [*result, *values[len(parts) :]]
+
+
+def _require_as_many(scope: Any, node: Any, counts: Sequence[Any], may_be_one: bool) -> None:
+    """Notes that numbers of rows are equal, or 1 where a single row goes with each of the others."""
+    if all(count is counts[0] for count in counts):
+        return
+    number = common(counts) if may_be_one else counts[0]
+    for count in counts:
+        holds = count == number
+        rooms.require_where(scope, node, holds | (count == np.int32(1)) if may_be_one else holds)
 
 
 def _shaped(scope: Any, node: Any, x: Any, shape: Any) -> Sequence[Any]:

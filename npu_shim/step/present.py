@@ -3,6 +3,8 @@
     rows[2], tf.gather(rows, [0, 2]), tf.nn.top_k(rows, 3)        there are three rows or more
     tf.argmax(rows, 0)                                            there is one
 
+And `tf.squeeze(rows)`, which takes the dimension of a single row away, is not of one.
+
 It is noted as `checks` are, so that the session runs the step and says what is wrong; where no session stands behind a
 step, as `rooms` are.
 """
@@ -26,10 +28,10 @@ def require(scope: Any, node: Node, values: Sequence[Any]) -> None:
     least = LEAST.get(node.op)
     if least is None or not isinstance(values[0], (Rows, Turned)) or not is_known(*values[1:3]):
         return
-    number = least(node.attrs, *values)
-    if number > 0:
+    number, count = least(node.attrs, *values), values[0].count
+    if number:
         key = rooms.KEY if scope.run.told is None else checks.KEY
-        rooms.require_where(scope, node, values[0].count >= np.int32(number), key)
+        rooms.require_where(scope, node, count >= np.int32(number) if number > 0 else count != np.int32(1), key)
 
 
 def _gathered(attrs: Attrs, x: Counted, indices: Any, axis: Any = 0) -> int:
@@ -62,8 +64,12 @@ def _extreme(attrs: Attrs, x: Counted, axis: Any) -> int:
     return int(whole(axis) % x.array.ndim == x.axis)
 
 
-# how many rows an op needs of its first input, by its known inputs
+def _squeezed(attrs: Attrs, x: Counted) -> int:
+    return 0 if attrs["squeeze_dims"] else -1
+
+
+# how many rows an op needs of its first input, by its known inputs; -1: none, or more than one
 LEAST: dict[str, Callable[..., int]] = {
     "Gather": _gathered, "GatherV2": _gathered, "GatherNd": _gathered_nd, "StridedSlice": _element, "Slice": _sliced,
-    "TopKV2": _best, "ArgMax": _extreme, "ArgMin": _extreme,
+    "TopKV2": _best, "ArgMax": _extreme, "ArgMin": _extreme, "Squeeze": _squeezed,
 }  # fmt: skip

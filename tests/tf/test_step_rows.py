@@ -180,6 +180,49 @@ def test_rows_beside_as_many_of_a_tensor(network):
     assert np.isnan(step({x: GIVEN, mask: np.array(MASKS[3], bool)})[0]).all()
 
 
+JOINED = {  # what takes as many rows on both sides
+    "products": lambda rows, others: rows * others,
+    "choices": lambda rows, others: tf.where(rows > 0, rows, others),
+    "sums of several": lambda rows, others: tf.add_n([rows, others]),
+    "columns": lambda rows, others: tf.concat([rows, others], 1),
+    "a product over them": lambda rows, others: tf.matmul(rows, others, transpose_a=True),
+    "sums of segments": lambda rows, others: tf.unsorted_segment_sum(rows, tf.cast(others[:, 0] > 1, tf.int32), 2),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_rows_beside_as_many_others(name, network):
+    """Where there are other ones a session ends with an error; elementwise ops take a single row with each other."""
+    x, mask, w, _ = network
+    other = tf.placeholder(tf.bool, [6], "other")
+    value = JOINED[name](tf.boolean_mask(tf.matmul(x, w), mask), tf.boolean_mask(tf.square(x), other))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        step = Step(tf.get_default_graph(), [value], {"w": session.run(w)}, [x, mask, other])
+        for bits in ("110110", "010000", "010011"):
+            feeds = {x: GIVEN, mask: np.array([1, 0, 1, 0, 1, 1], bool), other: np.array([*map(int, bits)], bool)}
+            (got,) = step(feeds)
+            try:
+                np.testing.assert_allclose(got, session.run(value, feeds), 1e-5, 1e-5)
+            except tf.errors.InvalidArgumentError:
+                assert np.isnan(got).all() and bits != "110110", bits
+
+
+def test_a_single_row_loses_its_dimension(network):
+    """Of `tf.squeeze` without axes; then no session stands behind the step, which says NaN."""
+    x, mask, _, _ = network
+    value = tf.squeeze(tf.boolean_mask(x[:, :1], mask)) * 1.0
+    step = Step(tf.get_default_graph(), [value], {}, [x, mask])
+    with tf.Session() as session:
+        for bits in ("110110", "010000", "000000"):
+            feeds = {x: GIVEN, mask: np.array([*map(int, bits)], bool)}
+            (got,), want = step(feeds), session.run(value, feeds)
+            if want.ndim:
+                np.testing.assert_array_equal(got, want)
+            else:
+                assert np.isnan(got).all()
+
+
 NAMED = {  # what needs the second of some rows
     "an element": lambda rows: rows[1],
     "an element from the end": lambda rows: rows[-2, 0],
