@@ -16,8 +16,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST = 15
 
 
-def stops():
-    text = (ROOT / "docs" / "code.md").read_text()
+def stops(section):
+    """The files that a section of the page names one after another."""
+    text = (ROOT / "docs" / "code.md").read_text().partition("\n## %s\n" % section)[2].partition("\n## ")[0]
     return re.findall(r"(?m)^\d+\. `((?:npu_shim|rewriter)/[\w/]+\.\w+)`", text)
 
 
@@ -39,12 +40,18 @@ def entered(run):
 
 
 def test_the_way_is_the_one_that_is_gone(patched_session):
-    named = stops()
+    named = stops("From a precision_mode to a Cast")
     assert 10 <= len(named) <= MOST
     assert all((ROOT / path).exists() for path in named)
     gone = entered(patched_session)
     seen = [path for path in named if path.endswith(".py")]
     assert [path for path in gone if path in seen] == seen
+
+
+def test_the_way_from_a_run_to_a_rule_is_there():
+    named = stops("From sess.run to a rule")
+    assert 10 <= len(named) <= MOST + 1
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 @pytest.fixture
