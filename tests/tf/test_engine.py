@@ -706,7 +706,7 @@ def test_how_much_is_taken_is_a_constant_where_the_last_row_is_asked_for():
 
     wanted, actual = trained("session"), trained("pjrt")
     np.testing.assert_allclose(actual[0], wanted[0], rtol=2e-5)
-    assert len(steps_of(actual[1])) == 1
+    assert len(steps_of(actual[1])) == 1, reasons_of(actual[1])
     assert programs_of(actual[1]) == 2  # one for each number
 
 
@@ -723,7 +723,21 @@ def wide_and_deep():
     return fed, loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss)
 
 
-def test_a_network_of_sparse_features_is_taken_and_learns_what_they_need_together(monkeypatch):
+def sums_of_segments():
+    """(features, loss, train) of rows of a table, added up by ids that are fed, for each of some features."""
+    fed = {"c%d" % k: tf.placeholder(tf.int32, [None]) for k in range(COLUMNS)}
+    table = tf.get_variable("table", [10, 4], initializer=tf.glorot_uniform_initializer(seed=1))
+    rows = [tf.segment_sum(tf.gather(table, ids), tf.cumsum(ids % 2)) for ids in fed.values()]
+    loss = tf.add_n([tf.reduce_mean(tf.square(tf.layers.dense(part, 1) - 1.0)) for part in rows])
+    return fed, loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+
+
+@pytest.mark.parametrize(("network", "walks_of"), [(wide_and_deep, []), (sums_of_segments, [1])])
+def test_a_network_of_features_learns_what_they_need_together(network, walks_of, monkeypatch):
+    """Of ids that are fed the session is asked how many segments there are; of a batch of known size it is not.
+
+    It is asked once, and one walk tells of all of these numbers whether they are in loops.
+    """
     walks, asked, knowing, depths = [], [], step.Step.knowing, step.walks.depths
     monkeypatch.setattr(step.walks, "depths", lambda nodes: walks.append(nodes) or depths(nodes))
 
@@ -739,17 +753,15 @@ def test_a_network_of_sparse_features_is_taken_and_learns_what_they_need_togethe
         random = np.random.RandomState(0)
         with tf.Graph().as_default():
             tf.set_random_seed(3)
-            fed, loss, train = wide_and_deep()
+            fed, loss, train = network()
             with sessions.opened(kind) as session:
                 data = [{name: random.randint(0, 10, 8) for name in fed.values()} for _ in range(3)]
                 return [session.run([loss, train], feed)[0] for feed in data], session
 
     wanted, actual = trained("session"), trained("pjrt")
     np.testing.assert_allclose(actual[0], wanted[0], rtol=2e-5)
-    assert len(steps_of(actual[1])) == 1
-    # how many segments there are is asked for once: of the embeddings and the linear model; one walk tells of all of
-    # them whether they are in loops
-    assert asked == [1]
+    assert len(steps_of(actual[1])) == 1, reasons_of(actual[1])
+    assert asked == walks_of
 
 
 def test_ids_of_which_something_is_asserted_are_counted_by_the_session():
@@ -775,7 +787,7 @@ def test_ids_of_which_something_is_asserted_are_counted_by_the_session():
 
     wanted, actual = trained("session"), trained("pjrt")
     np.testing.assert_allclose(actual[0], wanted[0], rtol=2e-5)
-    assert len(steps_of(actual[1])) == 1
+    assert len(steps_of(actual[1])) == 1, reasons_of(actual[1])
     assert programs_of(actual[1]) == 2  # of eight rows, and of the last six
 
 
