@@ -57,8 +57,8 @@ class Step:
         given = {name if ":" in name else name + ":0": value for name, value in feeds.items()}
         _require("feed", given, self.feeds)
         _require("variable", state, self.state)
-        given = {name: _fitted("feed '%s'" % name, value, self._fed[name]) for name, value in given.items()}
-        state = {n: _fitted("variable '%s'" % n, v, self._held[n]) if n in self._held else v for n, v in state.items()}
+        given = _all_fitted("feed", given, self._fed)
+        state = _all_fitted("variable", state, self._held)
         with interpreter.traced_as_tensorflow():
             new, fetched = self._function(state, given)
         return {**state, **new}, fetched
@@ -76,6 +76,12 @@ def _require(what: str, given: Mapping[str, Any], wanted: Any) -> None:
 def _require_named(what: str, given: Any) -> None:
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise ConfigError("%s must be a dict of names to arrays, and names are str" % what)
+
+
+def _all_fitted(kind: str, given: Mapping[str, Any], wanted: Mapping[str, Variable]) -> dict[str, Any]:
+    """Values by name, each `_fitted` to what the graph says of it, if it says anything."""
+    fitted = {name: _fitted("%s '%s'" % (kind, name), given[name], wanted[name]) for name in given if name in wanted}
+    return {**given, **fitted}
 
 
 def _fitted(what: str, value: Any, wanted: Variable) -> Any:
@@ -109,7 +115,8 @@ def of(content: bytes, state: Mapping[str, Any]) -> Step:
         state: name -> np.ndarray.
     """
     program = unpacked(content)
-    placeholders = {fed: program.graph.nodes[name].attrs for name, fed in program.feeds.items()}
+    nodes = program.graph.nodes  # of a feed that nothing needs there is none
+    placeholders = {fed: nodes[name].attrs for name, fed in program.feeds.items() if name in nodes}
     fed = {name: Variable(attrs["dtype"], attrs.get("shape")) for name, attrs in placeholders.items()}
     feeds, function = tuple(program.feeds.values()), interpreter.function(program)
     return Step(dict(state), feeds, program.fetches, function, fed, program.variables)
