@@ -22,7 +22,7 @@ from typing import Any, Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from npu_shim.step import checks, paddings, rows, sizes
+from npu_shim.step import beside, checks, paddings, rows, sizes
 from npu_shim.step.containers import rooms
 from npu_shim.step.control_flow import counted, trips
 from npu_shim.step.frames import value_source
@@ -38,7 +38,7 @@ def settled(scope: Any, node: Node, values: Sequence[Any]) -> Sequence[Any]:
         return values
     one, other = values
     if sizes.are_of_rows(one.sizes, other.sizes):
-        _require_alike(scope, node, one.sizes[0].count, other.sizes[0].count)
+        beside.require_as_many(scope, node, [one.sizes[0].count, other.sizes[0].count], True)
         return values
     if scope.run.told is None:
         return values
@@ -137,12 +137,6 @@ def _is_maximum(loop: Loop, name: str, merge: str) -> bool:
     if node is None or node.op != "Maximum":
         return False
     return (merge, 0) in [counted.behind(loop, source) for source in node.inputs]
-
-
-def _require_alike(scope: Any, node: Node, one: Any, other: Any) -> None:
-    """Notes that two numbers of rows are equal, or one of them is 1, as in a session they must be."""
-    if one is not other:
-        rooms.require_where(scope, node, (one == other) | (one == np.int32(1)) | (other == np.int32(1)))
 
 
 def _same(scope: Any, node: Node, one: Size, other: Size) -> Size:

@@ -36,7 +36,7 @@ def settled(scope: Any, node: Any, row: Rule, values: Sequence[Any]) -> Sequence
     held = [part for part, axis in zip(parts, axes) if isinstance(part, Rows) and axis == 0]
     is_open = len(numbers) != 1 or not is_counted or (may_be_one and 1 in numbers)
     if is_open or any(part.array.shape[0] < number for part in held for number in numbers):
-        _require_as_many(scope, node, [part.count for part in held], may_be_one)
+        require_as_many(scope, node, [part.count for part in held], may_be_one)
         return values
     (number,) = numbers
     result: list[Any] = []
@@ -49,7 +49,7 @@ def settled(scope: Any, node: Any, row: Rule, values: Sequence[Any]) -> Sequence
     return [*result, *values[len(parts) :]]
 
 
-def _require_as_many(scope: Any, node: Any, counts: Sequence[Any], may_be_one: bool) -> None:
+def require_as_many(scope: Any, node: Any, counts: Sequence[Any], may_be_one: bool) -> None:
     """Notes that numbers of rows are equal, or 1 where a single row goes with each of the others."""
     if all(count is counts[0] for count in counts):
         return

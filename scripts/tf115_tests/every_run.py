@@ -88,11 +88,7 @@ def install(path):
 def _step(self, known, request, meeting=None):
     """As `Runs._step`, of any run but initializers that computes something."""
     graph = self._session.graph
-    nodes = facts.needed_by(lambda name: graph.get_operation_by_name(name).node_def, request.nodes, request.feeds)
-    bodies = self._bodies(nodes)
-    taken = facts.variables_touched(nodes, bodies)
-    self._exclude_dataset_variables(nodes, taken)
-    known.access = facts.access_of(nodes, taken)
+    nodes, bodies, taken = self._touched(known, request)
     described = facts.of(nodes, bodies, taken, request.feeds, meeting is not None)
     writers = {node.name for node in described.values() if node.writes}
     computing = [n for n in described.values() if not (n.host or n.handle or n.op in COMPUTE_NOTHING)]

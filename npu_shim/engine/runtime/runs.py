@@ -196,11 +196,7 @@ class Runs:
             PlanError or ConfigError: why it is not taken.
         """
         graph = self._session.graph
-        nodes = facts.needed_by(lambda name: graph.get_operation_by_name(name).node_def, request.nodes, request.feeds)
-        bodies = self._bodies(nodes)
-        taken = facts.variables_touched(nodes, bodies)
-        self._exclude_dataset_variables(nodes, taken)
-        known.access = facts.access_of(nodes, taken)
+        nodes, bodies, taken = self._touched(known, request)
         if not known.access.written:
             known.reason = NO_UPDATE
             return None
@@ -215,6 +211,16 @@ class Runs:
         if shared:
             known.refuse(DATASET % shared[0])
         return None if shared else step
+
+    def _touched(self, known: Known, request: Any) -> tuple[Any, Any, Any]:
+        """(The nodes of a run, bodies of functions, variables that it touches); sets the access of its Known."""
+        graph = self._session.graph
+        nodes = facts.needed_by(lambda name: graph.get_operation_by_name(name).node_def, request.nodes, request.feeds)
+        bodies = self._bodies(nodes)
+        taken = facts.variables_touched(nodes, bodies)
+        self._exclude_dataset_variables(nodes, taken)
+        known.access = facts.access_of(nodes, taken)
+        return nodes, bodies, taken
 
     def _make_step(self, known: Known, request: Any, described: Any, taken: Any, meeting: Any) -> Any:
         """Makes the Step of a run, with the programs of an earlier run where these serve."""
