@@ -22,7 +22,7 @@ from npu_shim.options.reports import ledger
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.session.interception import interceptors
 
-COMPUTE_NOTHING = ("Const", "Identity", "NoOp", "Placeholder", "ReadVariableOp")
+COMPUTE_NOTHING = ("Const", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Variable", "VariableV2")
 COARSE = {"float16": 2e-2, "bfloat16": 1e-1, "float64": 1e-9}  # dtype -> tolerance, relative to the largest number
 FINE = 1e-4  # of other dtypes
 ENOUGH = 200  # runs of a method that the engine takes: to differentiate numerically takes thousands
