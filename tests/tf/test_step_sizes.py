@@ -115,9 +115,9 @@ NUMBERS = {
         "log of sigmoid": tf.math.log_sigmoid, "rint": tf.math.rint, "round": tf.round,
         "floor": tf.floor, "i0e": tf.math.bessel_i0e,
     }.items()},
-    # at zero, and so at what is flushed to it, TensorFlow 2.21's Digamma is NaN, JAX's -inf
-    "gamma": (lambda x: [tf.math.lgamma(x), tf.math.digamma(x)], np.abs(SPREAD[np.abs(SPREAD) > 1e-37]).astype("f"),
-              2e-6),
+    "gamma": (lambda x: [tf.math.lgamma(x), tf.math.digamma(x)], np.abs(SPREAD).astype("f"), 2e-6),
+    "poles of gamma": (lambda x: [tf.math.lgamma(x), tf.math.digamma(x)],
+                       np.array([0, -0.0, -1, -2, -0.5, 3, np.inf, -np.inf, np.nan], "f"), 2e-6),
     "igamma": (lambda a, x: [tf.math.igamma(a, x), tf.math.igammac(a, x)], np.abs(floats(500)) * 30 + 0.01,
                np.abs(floats(500)) * 30),
     "betainc": (lambda a, b, x: tf.math.betainc(a, b, x), np.abs(floats(300)) * 30 + 0.01,

@@ -300,6 +300,11 @@ def _shift(name: str) -> Rule:
     return _traced(shift)
 
 
+def _digamma(x: Any) -> Any:
+    """At zero NaN, as at its other poles; JAX's is -inf there."""
+    return jnp.where(x == 0, np.array(np.nan, x.dtype), lax.digamma(jnp.asarray(x)))
+
+
 SAME = {  # what numpy calls it
     "Add": "add", "AddV2": "add", "Sub": "subtract", "Mul": "multiply", "RealDiv": "true_divide", "Neg": "negative",
     "Abs": "abs", "ComplexAbs": "abs", "Square": "square", "Sqrt": "sqrt", "Exp": "exp", "Expm1": "expm1",
@@ -344,7 +349,7 @@ RULES = {
     "Erfinv": _traced(lambda x: lax.erf_inv(jnp.asarray(x))),
     "Ndtri": _traced(lambda x: jax.scipy.special.ndtri(x)),
     "Lgamma": _traced(lambda x: lax.lgamma(jnp.asarray(x))),
-    "Digamma": _traced(lambda x: lax.digamma(jnp.asarray(x))),
+    "Digamma": _traced(_digamma),
     "Polygamma": _traced(lambda n, x: lax.polygamma(*jnp.broadcast_arrays(n, x))),
     "Zeta": _traced(jax.scipy.special.zeta),
     "Igamma": _traced(lambda a, x: lax.igamma(*jnp.broadcast_arrays(a, x))),
