@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
+from npu_shim.engine.device import keeping
 from npu_shim.engine.device.feeding import MAIN, STAGED, Staged, Turns, among, as_they_are, fill, rows_of
 from npu_shim.pjrt import arrays, jax_compat, placement, products, ranks
 from npu_shim.pjrt.attention.spec import KERNEL
@@ -87,8 +88,7 @@ class Loading(NamedTuple):
 class InProcess:
     """A JAX device in this process, or several that run each program together.
 
-    On accelerators a step donates its state's memory to the next one. On CPUs it does not, so a failed or interrupted
-    step leaves the previous state intact.
+    A step donates its state's memory to the next one, but where `keeping` says that a failed step leaves the state.
 
     Args:
         devices: how many, or "all".
@@ -146,8 +146,9 @@ class InProcess:
         """
         done = self._lowered.pop(content)
         manifest = self._in_place(manifest)
-        program = Program(self._jax, manifest, done.artifact, self._placement, self.platform != "cpu", cache)
-        replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
+        written = [t for t in manifest.state if t.name in manifest.donated]
+        replaced, is_kept = tuple(t.name for t in written), keeping.is_cheap(self.platform, arrays.size_of(written))
+        program = Program(self._jax, manifest, done.artifact, self._placement, not is_kept, cache)
         kept = tuple(t.name for t in manifest.kept)
         call, places = _steps_of(program), self._places(MAIN, manifest.taken)
         meets = manifest.ranks or self._placement.hosts > 1

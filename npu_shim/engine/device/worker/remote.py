@@ -3,8 +3,8 @@
     put, load, run ->  arrays into shared memory, then one message
     get            <-  the kept values, in shared memory as well: a worker that dies does not take them along
 
-On CPUs the worker copies the state after each step, so the kept values are those of the last completed step. On
-accelerators a copy costs the way over the bus, and is made so often that it takes a twentieth of the time.
+Where that is cheap (`keeping`), the worker copies the state after each step, and the kept values are those of the last
+completed one. Elsewhere, as over an accelerator's bus, a copy is made so often that it takes a twentieth of the time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Worker:
 
     Args:
         interpreter: path of a Python with JAX.
-        exact: whether the state is kept after each step; None: where that is cheap, on CPUs.
+        exact: whether the state is kept after each step; None: where that is cheap.
         devices: how many run each program together, or "all".
         shard_state: as of `InProcess`.
         job: the `ranks.Job` that the worker joins, None for none.

@@ -14,6 +14,7 @@ from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 import numpy as np
 
 from npu_shim.distributed.liveness.parent import die_with
+from npu_shim.engine.device import keeping
 from npu_shim.engine.device.feeding import MAIN, STAGED
 from npu_shim.engine.device.programs import InProcess
 from npu_shim.engine.device.worker.channel import Channel, Closed
@@ -134,8 +135,6 @@ class _Served:
 
     def _open(self) -> Any:
         self._device = InProcess(*(self._opening[name] for name in ("devices", "shard_state", "hosts")))
-        if self._exact is None:
-            self._exact = self._device.platform == "cpu"
         return {"platform": self._device.platform, "where": self._device.where}
 
     def _lower(self, message: Any, data: bytes, blocks: Sequence[Block]) -> Any:
@@ -188,12 +187,18 @@ class _Served:
         for name, place in fetches.items():
             np.copyto(place, np.asarray(fetched[name]))
         now = time.monotonic()
-        if not self._exact and (now - self._since) * SHARE < self._spent:
+        if not self._is_exact() and (now - self._since) * SHARE < self._spent:
             return {"kept": False}
         self._keep()
         self._since = time.monotonic()
         self._spent = self._since - now
         return {"kept": True}
+
+    def _is_exact(self) -> bool:
+        """Whether what has changed is copied after each step."""
+        if self._exact is not None:
+            return bool(self._exact)
+        return keeping.is_cheap(self._device.platform, sum(self._kept.value(name).nbytes for name in self._changed))
 
     def _meet(self, message: Any, *_: Any) -> Any:
         return {"told": self._device.meet(message["members"], message["numbers"])}
