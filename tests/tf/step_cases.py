@@ -427,7 +427,7 @@ CASES = {
     # where the ReLU is off, TensorFlow's CPU multiplies a gradient of NaN by zero, its GPU and XLA leave it out
     **{op: _grad(FLOATS, odd=False) for op in ("ReluGrad", "Relu6Grad", "LeakyReluGrad")},
     **{op: _grad(FLOATS, 0.1, 2.0) for op in ("SqrtGrad", "RsqrtGrad", "ReciprocalGrad")},
-    "InvGrad": _grad([np.dtype(np.complex64)], odd=False),  # by the conjugate
+    "InvGrad": _with(lambda d: ([d.array((2, 3), np.dtype(np.complex64), -1, 1, odd=False) for _ in range(2)], {})),
     **{op: _reduction([*FLOATS[:2], np.dtype(np.int32), np.dtype(np.int64)]) for op in ("Sum", "Prod")},
     "Mean": _reduction(FLOATS[:2]),
     **{op: _reduction([*FLOATS[:2], np.dtype(np.int32)], odd=False) for op in ("Max", "Min")},

@@ -191,8 +191,12 @@ def _lrn_grad(draw):
 # -- batch norms -------------------------------------------------------------------------------------------------------
 
 
+NO_IMAGES = np.zeros((0, 4, 5, 2), np.float32)
+
+
 def _normalized(version):
     """In training with the batch's statistics and without; V2 and V3 take 16 bits, whose statistics are float32."""
+    typed = {} if version == 1 else {"U": F32}
 
     def cases(draw):
         for training in (False, True):
@@ -201,8 +205,8 @@ def _normalized(version):
                 vectors = [_floats(draw, 2, low=0.5, high=2.0) for _ in range(4)]
                 given = vectors[2:]
                 given = [np.zeros(0, np.float32)] * 2 if training else given
-                typed = {} if version == 1 else {"U": F32}
                 yield [x, *vectors[:2], *given], {"is_training": training, "epsilon": 0.001, **typed}
+        yield [NO_IMAGES, *vectors[:2], *given], {"is_training": True, "epsilon": 0.001, **typed}
         if version > 1:
             vectors = [_floats(draw, 2, low=0.5, high=2.0) for _ in range(4)]
             running = {"is_training": True, "exponential_avg_factor": 0.25, "U": F32}
@@ -212,6 +216,9 @@ def _normalized(version):
 
 
 def _normalized_grad(version):
+    more = [np.zeros(0, np.float32)] if version == 3 else []
+    typed = {} if version == 1 else {"U": F32}
+
     def cases(draw):
         for training in (False, True):
             for dtype in (F32,) if version == 1 else (F32, *HALF):
@@ -219,10 +226,10 @@ def _normalized_grad(version):
                 wide = x.astype(np.float32)
                 mean, variance = wide.mean((0, 1, 2)), wide.var((0, 1, 2))
                 kept = [mean, variance] if training else [_floats(draw, 2), _floats(draw, 2, low=0.5, high=2.0)]
-                more = [np.zeros(0, np.float32)] if version == 3 else []
-                typed = {} if version == 1 else {"U": F32}
                 attrs = {"is_training": training, "epsilon": 0.001, **typed}
                 yield [g, x, _floats(draw, 2, low=0.5, high=2.0), *kept, *more], attrs
+        kept = [np.full(2, np.nan, np.float32)] * 2  # the statistics of no images
+        yield [NO_IMAGES, NO_IMAGES, _floats(draw, 2), *kept, *more], attrs
 
     return cases
 

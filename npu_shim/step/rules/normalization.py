@@ -87,7 +87,8 @@ def batch_norm_grad(attrs: Attrs, g: Any, x: Any, scale: Any, mean: Any, varianc
         of_x = factor.reshape(shape) * (gradient - correction - centred * slope)
     else:
         of_x = factor.reshape(shape) * gradient
-    return of_x.astype(g.dtype), products * root, of_offset, EMPTY, EMPTY
+    of_scale = products * root if count else products  # 0: the variance of no images is NaN
+    return of_x.astype(g.dtype), of_scale, of_offset, EMPTY, EMPTY
 
 
 RULES = {
