@@ -4,7 +4,7 @@ A Switch whose predicate is known gives DEAD on the side that is not taken, and 
 the predicate is traced, what a Switch gives carries a Guard, the predicates (as the graph names them) and sides under
 which it lives. What is worth skipping is computed by `control_flow.conditionals`. Of what is left both sides are
 computed: a Merge selects by the predicate in which its inputs differ, and a write under a guard keeps the old value
-where the guard does not hold.
+where the guard does not hold. A write to some rows of a table is one to none of them then, so that no other is touched.
 """
 
 from __future__ import annotations
@@ -155,6 +155,12 @@ def holds(predicates: Mapping[Source, Any], guard: Guard) -> Any:
         part = predicates[key] if side else jnp.logical_not(predicates[key])
         result = part if result is None else jnp.logical_and(result, part)
     return result
+
+
+def kept(predicates: Mapping[Source, Any], guard: Guard, value: Any) -> Rows:
+    """Rows, or all of a tensor, where a guard holds, else none of them."""
+    rows = value if isinstance(value, Rows) else Rows(traced(value), np.int32(value.shape[0]))
+    return rows._replace(count=jnp.where(holds(predicates, guard), rows.count, np.int32(0)))
 
 
 def chosen(predicates: Mapping[Source, Any], guard: Guard, new: Any, old: Any) -> Any:

@@ -416,10 +416,14 @@ class Scope:
             raise Unsupported("its rule takes no tensor whose rows depend on data")
         old = [self.run.cells[key] for key in keys]
         _require_known(row.known, [*old, *values])
+        guard = self.guard(node.name)
+        if guard and row.places is not None and np.ndim(array_of(values[row.places])):
+            values[row.places] = guards.kept(self.predicates, guard, values[row.places])
+            guard = ()
         new = row.apply(node.attrs, *old, *values)
         for key, before, value in zip(keys, old, new if type(new) is tuple else (new,)):
             if value is not None:
-                self.write(key, _like(value, before), self.guard(node.name))
+                self.write(key, _like(value, before), guard)
         return inputs[0]
 
     # -- refusals ------------------------------------------------------------------------------------------------------

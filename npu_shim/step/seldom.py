@@ -9,7 +9,6 @@ the test.
 
 from __future__ import annotations
 
-import math
 from typing import Callable, Collection, Iterator, Mapping
 
 from npu_shim.step.frames import MERGES, SWITCHES
@@ -21,11 +20,6 @@ LOGIC = frozenset(["All", "Any", "Identity", "LogicalAnd", "LogicalNot", "Logica
 PASSES = LOGIC | MERGES | SWITCHES
 # in the names of ops
 COSTLY = ("LoopCond", "Conv", "MatMul", "Einsum", "Random", "FFT", "Cholesky", "Qr", "Svd", "Inverse", "Eig")
-OF_ROWS = ("ResourceScatter", "ResourceSparseApply", "Scatter", "SparseApply")  # how ops begin that write some rows
-# a choice reads and writes all rows of a table of which an update writes a few: such tables are at most an eighth of
-# what the update writes
-PARTS = 8
-PASSED_ON = frozenset(["Identity", "RefIdentity"]) | SWITCHES
 MANY = 10_000  # nodes behind a predicate that are looked at
 
 
@@ -46,15 +40,7 @@ def is_skipped_seldom(
         return False
     if any(not is_light(nodes[name]) or any(word in nodes[name].op for word in COSTLY) for name in members):
         return False
-    whole: dict[str, float] = {}
-    rows: dict[str, float] = {}
-    for name in members:
-        node = nodes[name]
-        for number in writes(node):
-            variable = _variable(node.inputs[number], nodes)
-            (rows if node.op.startswith(OF_ROWS) else whole)[variable.name] = _elements(variable)
-    part = sum(count for name, count in rows.items() if name not in whole)
-    return bool(whole) and PARTS * part <= sum(count for count in whole.values() if count < math.inf)
+    return any(writes(nodes[name]) for name in members)
 
 
 def _behind(first: Node, nodes: Mapping[str, Node]) -> Iterator[Node]:
@@ -67,16 +53,3 @@ def _behind(first: Node, nodes: Mapping[str, Node]) -> Iterator[Node]:
             new = {name for name, _ in node.inputs} - seen
             seen |= new
             pending += new
-
-
-def _variable(source: Source, nodes: Mapping[str, Node]) -> Node:
-    node = nodes[source[0]]
-    while node.op in PASSED_ON:
-        node = nodes[node.inputs[0][0]]
-    return node
-
-
-def _elements(variable: Node) -> float:
-    """The number of elements of a variable; infinite where it is not known."""
-    shape = variable.attrs.get("shape")
-    return math.inf if not isinstance(shape, tuple) or -1 in shape else float(math.prod(shape))

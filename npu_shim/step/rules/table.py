@@ -51,12 +51,14 @@ class Update(NamedTuple):
         handles: how many of the first inputs are variables.
         known: as of Rule.
         rows: whether it takes Rows among its other inputs.
+        places: number of the input, behind the variables, that names the places that alone are written.
     """
 
     apply: Callable[..., Any]
     handles: int = 1
     known: tuple[int, ...] = ()
     rows: bool = False
+    places: int | None = None
 
 
 class Effect(NamedTuple):

@@ -231,7 +231,7 @@ def _sparse(dense: Dense, handles: int, at: int) -> Update:
             return together(old)
         return lax.cond(_come_twice(ids, count), one_by_one, together, old)
 
-    return Update(updated, handles, rows=True)
+    return Update(updated, handles, rows=True, places=at - handles)
 
 
 def _come_twice(ids: Any, count: Any) -> Any:
@@ -259,14 +259,15 @@ def _scatter(method: str) -> Update:
         _, written = places(indices, old.shape[0])
         return scattered(method, old, written, array_of(updates))
 
-    return Update(updated, rows=True)
+    return Update(updated, rows=True, places=0)
 
 
 def _scatter_nd(method: str) -> Update:
     def updated(attrs: Attrs, old: Any, indices: Any, updates: Any) -> Any:
-        return scattered_at(method, old, indices, updates)
+        written = live(indices, old.shape[: array_of(indices).shape[-1]])
+        return scattered_at(method, old, written, array_of(updates))
 
-    return Update(updated)
+    return Update(updated, rows=True, places=0)
 
 
 DENSE: dict[str, tuple[Dense, int]] = {  # what follows Apply or ResourceApply -> (rule, variables)
