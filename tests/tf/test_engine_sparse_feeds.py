@@ -32,6 +32,11 @@ def of_weighted_ids():
     return [ids, weights], ids, weights
 
 
+def of_labels():
+    labels = tf.sparse_placeholder(tf.int32, [ROWS, 5])
+    return [labels], labels, None
+
+
 def mean(table, ids, weights):
     return tf.nn.safe_embedding_lookup_sparse(table, ids, weights, combiner="mean")
 
@@ -59,12 +64,23 @@ def of_all(table, ids, weights):
     return tf.reduce_sum(rows, 0)[None] / (number + 1.0) + tf.reduce_min(tf.concat([rows, table], 0), 0) + number
 
 
+def ctc(table, labels, weights):
+    """Labels of each row of a batch, as those of speech and of lines of text."""
+    to_logits = np.random.RandomState(3).randn(WORDS * SIZE, 12 * ROWS * (WORDS + 1)).astype("f")
+    logits = tf.reshape(tf.matmul(tf.reshape(table, [1, -1]), to_logits), [12, ROWS, WORDS + 1])
+    return tf.nn.ctc_loss(labels, logits, [12] * ROWS)[:, None] / 10.0
+
+
 def batches(fed, numbers):
     draw = np.random.RandomState(0)
     for number in numbers:
-        at = np.sort(draw.choice(ROWS * 5 - 1, number, replace=False))
+        first = np.arange(ROWS) * 5 if fed[0].dtype == tf.int32 else []  # no row without a label
+        others = draw.choice(np.setdiff1d(np.arange(ROWS * 5 - 1), first), max(number - len(first), 0), replace=False)
+        at = np.sort(np.concatenate([first, others]).astype(np.int64))
+        number = len(at)
         indices = np.stack([at // 5, at % 5], 1).astype(np.int64).reshape(-1, 2)
         values = {tf.int64: draw.randint(1, WORDS, number), tf.float32: draw.rand(number) + 0.5}
+        values[tf.int32] = np.int32(values[tf.int64])
         values[tf.string] = np.array(["word %d" % n for n in values[tf.int64]], object)
         yield {one: tf.SparseTensorValue(indices, values[one.dtype], [ROWS, 5]) for one in fed}
 
@@ -84,11 +100,11 @@ def trained(kind, given, lookup, numbers=NUMBERS):
 
 CASES = [
     (of_ids, mean), (of_ids, dense), (of_ids, of_all), (of_hashes, mean), (of_weighted_ids, mean),
-    (of_weighted_ids, root),
+    (of_weighted_ids, root), (of_labels, ctc),
 ]  # fmt: skip
 
 
-@pytest.mark.by_day("of_ids-of_all", "of_weighted_ids-root")
+@pytest.mark.by_day("of_ids-of_all", "of_labels-ctc")
 @pytest.mark.parametrize(("given", "lookup"), CASES)
 def test_few_programs_serve_many_numbers_of_values(given, lookup, caplog):
     logging.getLogger("npu_shim").propagate = True

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from npu_shim.step.masks import array_of, masked
 from npu_shim.step.rules.table import Attrs, Rule
 from npu_shim.step.values import Rows, traced
 
@@ -16,8 +17,10 @@ NEVER = np.float32(-1e30)  # the logarithm of what does not happen; finite, so t
 
 
 def _dense(indices: Any, values: Any, batch: int, room: int) -> tuple[Any, Any]:
-    """(Labels int32 [batch, room], their number in each row) of a SparseTensor."""
-    rows = indices[:, 0].astype(np.int32)
+    """(Labels int32 [batch, room], their number in each row) of a SparseTensor, whose rows data may count."""
+    values, rows = traced(array_of(values)), traced(array_of(indices))[:, 0].astype(np.int32)
+    if isinstance(indices, Rows):
+        rows = masked(rows, indices.count, batch)
     first = jnp.searchsorted(rows, rows).astype(np.int32)
     columns = jnp.arange(rows.shape[0], dtype=np.int32) - first  # the kernel takes no notice of gaps
     labels = jnp.zeros((batch, room), np.int32).at[rows, columns].set(values.astype(np.int32), mode="drop")
@@ -68,7 +71,7 @@ def _loss(last_is_blank: bool) -> Callable[..., Any]:
         logits = traced(logits)
         wide = logits.astype(np.float32)
         time, batch, classes = wide.shape
-        labels, counts = _dense(traced(indices), traced(values), batch, min(time, indices.shape[0]))
+        labels, counts = _dense(indices, values, batch, min(time, array_of(indices).shape[0]))
         if attrs["preprocess_collapse_repeated"]:
             labels, counts = _collapsed(labels, counts)
         blank = classes - 1 if last_is_blank else 0
@@ -108,4 +111,5 @@ def greedy(attrs: Attrs, inputs: Any, lengths: Any) -> Any:
     return Rows(indices, count), Rows(best.reshape(-1)[order].astype(np.int64), count), shape, total[:, None]
 
 
-RULES = {"CTCLoss": Rule(_loss(True)), "CTCLossV2": Rule(_loss(False)), "CTCGreedyDecoder": Rule(greedy)}
+_LOSSES = {"CTCLoss": _loss(True), "CTCLossV2": _loss(False)}
+RULES = {**{op: Rule(loss, rows=loss) for op, loss in _LOSSES.items()}, "CTCGreedyDecoder": Rule(greedy)}
