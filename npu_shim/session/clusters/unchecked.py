@@ -44,7 +44,7 @@ KINDS = {
     "keeps all of a matrix where a band is wider": (("MatrixBandPart",), False),
     "gives numbers for a matrix that cannot be inverted or decomposed": (MATRICES, False),
     "stays at the limit of a counter": (("CountUpTo", "ResourceCountUpTo"), False),
-    "gives an infinite CTC loss where labels need more time than there is": (("CTCLoss",), False),
+    "gives a CTC loss of no labels, an infinite one where labels need more time than there is": (("CTCLoss",), False),
     UNWATCHED: (("CheckNumerics", "CheckNumericsV2"), False),
     "ignores tf.Assert": (("Assert",), False),
 }  # source: TensorFlow 2.15.1, tried on CPU
