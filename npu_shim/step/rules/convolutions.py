@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Sequence
+import operator
+from typing import Any, Callable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,10 @@ def _places(layout: str) -> list[int]:
     return [layout.index(axis) for axis in SPATIAL if axis in layout]
 
 
+def _dilations(attrs: Attrs, rank: int) -> Sequence[int]:
+    return attrs.get("dilations") or (1,) * rank
+
+
 def _padding(attrs: Attrs, places: Sequence[int]) -> Any:
     if attrs["padding"] != "EXPLICIT":
         return attrs["padding"]
@@ -38,7 +43,7 @@ def _convolved(attrs: Attrs, x: Any, w: Any, groups: int) -> Any:
     """X [batch, size..., channels], in the layout of the attributes, and w [size..., channels / groups, outputs]."""
     layout = _format(attrs, x.ndim)
     places = _places(layout)
-    dilations = attrs.get("dilations") or (1,) * x.ndim
+    dilations = _dilations(attrs, x.ndim)
     kernel = "".join(axis for axis in SPATIAL if axis in layout) + "IO"
     return lax.conv_general_dilated(
         x, w, [attrs["strides"][at] for at in places], _padding(attrs, places),
@@ -56,12 +61,59 @@ def _in_float32(function: Callable[..., Any], *values: Any) -> Any:
 
 def plain(attrs: Attrs, x: Any, w: Any) -> Any:
     """Conv2D and Conv3D; several groups where the kernel takes fewer channels."""
-    return _convolved(attrs, x, w, x.shape[_format(attrs, x.ndim).index("C")] // w.shape[-2])
+    layout = _format(attrs, x.ndim)
+    convolved = _by_planes if layout == "NDHWC" and is_cpu() else _convolved
+    return convolved(attrs, x, w, x.shape[layout.index("C")] // w.shape[-2])
 
 
 def depthwise(attrs: Attrs, x: Any, w: Any) -> Any:
     """DepthwiseConv2dNative: a kernel [h, w, channels, multiplier] is one of `channels` groups."""
+    if is_cpu() and _format(attrs, x.ndim) == "NHWC" and w.shape[0] * w.shape[1] <= TAPS:
+        return _by_taps(attrs, x, w)
     return _convolved(attrs, x, w.reshape((*w.shape[:-2], 1, w.shape[-2] * w.shape[-1])), w.shape[2])
+
+
+# -- on CPUs, where XLA has a fast way for plain convolutions of two dimensions only -----------------------------------
+
+TAPS = 64  # elements of a kernel [h, w]; each of them is an operation of its own
+
+
+def _by_taps(attrs: Attrs, x: Any, w: Any) -> Any:
+    """A depthwise convolution as a sum of shifted images, each times an element of the kernel."""
+    parts = _shifted(attrs, x, w, (1, 2))
+    products = ((part[..., None] * w[tap]).reshape(*part.shape[:-1], -1) for tap, part in parts)
+    return functools.reduce(operator.add, products)
+
+
+def _by_planes(attrs: Attrs, x: Any, w: Any, groups: int) -> Any:
+    """A convolution of volumes as a sum of convolutions of planes, one for each plane of the kernel."""
+    of_planes = {
+        "strides": _without_depth(attrs["strides"]), "dilations": _without_depth(_dilations(attrs, x.ndim)),
+        "padding": "EXPLICIT", "explicit_paddings": sum(_without_depth(_pads(attrs, x.shape, w)), ()),
+    }  # fmt: skip
+    results = (
+        (part, _convolved(of_planes, part.reshape(-1, *part.shape[2:]), w[tap], groups))
+        for tap, part in _shifted(attrs, x, w, (1,))
+    )
+    return functools.reduce(operator.add, (y.reshape(*part.shape[:2], *y.shape[1:]) for part, y in results))
+
+
+def _without_depth(values: Sequence[Any]) -> list[Any]:
+    return [values[0], *values[2:]]
+
+
+def _shifted(attrs: Attrs, x: Any, w: Any, axes: Sequence[int]) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """(Place in the kernel along some axes of the image, what it goes over there), for each place."""
+    pads, dilations = _pads(attrs, x.shape, w), _dilations(attrs, x.ndim)
+    padded = jnp.pad(x, [pair if at in axes else (0, 0) for at, pair in enumerate(pads)])
+    strides = [attrs["strides"][at] if at in axes else 1 for at in range(x.ndim)]
+    for tap in np.ndindex(*w.shape[: len(axes)]):
+        first, behind = [0] * x.ndim, list(padded.shape)
+        for number, at in enumerate(axes):
+            first[at] = tap[number] * dilations[at]
+            last = (w.shape[number] - 1 - tap[number]) * dilations[at]
+            behind[at] = padded.shape[at] - last
+        yield tap, lax.slice(padded, first, behind, strides)
 
 
 # -- kernels larger than the image: XLA's fast convolutions on CPUs take none, the others took 45 times as long --------
@@ -79,7 +131,7 @@ def _lacks(attrs: Attrs, image: Any, w: Any) -> list[int]:
 def _pads(attrs: Attrs, dims: Sequence[int], w: Any) -> list[tuple[int, int]]:
     """(Before, behind) of each dimension of an image."""
     places = _places(_format(attrs, len(dims)))
-    padding, dilations = _padding(attrs, places), attrs.get("dilations") or (1,) * len(dims)
+    padding, dilations = _padding(attrs, places), _dilations(attrs, len(dims))
     if isinstance(padding, str):
         windows = [(w.shape[number] - 1) * dilations[at] + 1 for number, at in enumerate(places)]
         strides = [attrs["strides"][at] for at in places]

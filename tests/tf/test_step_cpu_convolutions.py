@@ -1,4 +1,7 @@
-"""Convolutions whose kernels are larger than the image, as behind the last pools of a VGG or in front of a DCGAN."""
+"""Convolutions for which XLA has no fast way on CPUs: by channel, of volumes, and with kernels larger than the image.
+
+These stand behind the last pools of a VGG, and in front of a DCGAN.
+"""
 
 import re
 
@@ -40,8 +43,14 @@ CASES = {  # function, image, kernel, stride, padding, dilation
     "of strides, padded by numbers": (plain, (2, 3, 2, 3), (4, 5, 3, 4), 3, [[0, 0], [1, 2], [3, 1], [0, 0]], 1),
     "dilated": (plain, (2, 2, 3, 3), (3, 3, 3, 4), 1, "SAME", 2),
     "as large": (plain, (2, 3, 3, 3), (3, 3, 3, 4), 1, "VALID", 1),
-    "by channel": (depthwise, (2, 2, 2, 3), (3, 3, 3, 2), 1, "SAME", 1),
-    "of volumes": (volumes, (1, 2, 2, 3, 2), (3, 3, 3, 2, 3), 1, "SAME", 1),
+    "by channel, 2 by 2": (depthwise, (2, 2, 2, 3), (3, 3, 3, 2), 1, "SAME", 1),
+    "by channel": (depthwise, (2, 7, 6, 3), (3, 2, 3, 1), 1, "VALID", 1),
+    "by channel, of strides": (depthwise, (2, 7, 6, 3), (3, 3, 3, 2), 2, "SAME", 1),
+    "by channel, dilated": (depthwise, (2, 9, 8, 3), (3, 3, 3, 2), 1, "SAME", 2),
+    "by channel, of many elements": (depthwise, (2, 9, 9, 2), (9, 8, 2, 1), 1, "SAME", 1),
+    "of small volumes": (volumes, (1, 2, 2, 3, 2), (3, 3, 3, 2, 3), 1, "SAME", 1),
+    "of volumes": (volumes, (2, 5, 4, 6, 2), (2, 3, 3, 2, 3), 1, "VALID", 1),
+    "of volumes, of strides": (volumes, (2, 5, 6, 7, 2), (3, 3, 2, 2, 3), 2, "SAME", 1),
 }
 
 
