@@ -80,8 +80,8 @@ TAPS = 64  # elements of a kernel [h, w]; each of them is an operation of its ow
 
 def _by_taps(attrs: Attrs, x: Any, w: Any) -> Any:
     """A depthwise convolution as a sum of shifted images, each times an element of the kernel."""
-    parts = _shifted(attrs, x, w, (1, 2))
-    products = ((part[..., None] * w[tap]).reshape(*part.shape[:-1], -1) for tap, part in parts)
+    channels, parts = w.shape[2] * w.shape[3], _shifted(attrs, x, w, (1, 2))
+    products = ((part[..., None] * w[tap]).reshape(*part.shape[:-1], channels) for tap, part in parts)
     return functools.reduce(operator.add, products)
 
 
@@ -92,7 +92,7 @@ def _by_planes(attrs: Attrs, x: Any, w: Any, groups: int) -> Any:
         "padding": "EXPLICIT", "explicit_paddings": sum(_without_depth(_pads(attrs, x.shape, w)), ()),
     }  # fmt: skip
     results = (
-        (part, _convolved(of_planes, part.reshape(-1, *part.shape[2:]), w[tap], groups))
+        (part, _convolved(of_planes, lax.collapse(part, 0, 2), w[tap], groups))
         for tap, part in _shifted(attrs, x, w, (1,))
     )
     return functools.reduce(operator.add, (y.reshape(*part.shape[:2], *y.shape[1:]) for part, y in results))
