@@ -14,6 +14,7 @@ from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graph.walks import givers, reached
 from npu_shim.session.interception import session_options
+from npu_shim.xla.passes.writers import collected_names
 
 VARIABLE_OPS = ("VarHandleOp", "VariableV2", "Variable")
 CHECKS = ("VarIsInitializedOp", "IsVariableInitialized")
@@ -197,10 +198,10 @@ class Source:
         if self.session is None:
             return {}
         collected = self.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
-        names = {variable.op.name for variable in collected}
-        names = names or {op.name for op in self.graph.get_operations() if op.type in VARIABLE_OPS}
+        named = collected_names(collected)
+        names = set(named.values()) or {op.name for op in self.graph.get_operations() if op.type in VARIABLE_OPS}
         other_values = {}
-        for name in sorted(names.difference(known)):
+        for name in sorted(names.difference(known, (named.get(one) for one in known))):
             with contextlib.suppress(ConfigError):
                 other_values.update(self.values_of({name: name}))
         return other_values

@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.checkpoint.selection import FLOATS
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.step import counters
+from npu_shim.xla.passes.writers import collected_names
 from npu_shim.xla.sources import READS, VARIABLE_OPS
 
 PART = re.compile(r"/part_\d+(?=/|$)")  # TensorFlow appends it to a part's name, before a slot's name
@@ -25,7 +26,9 @@ def keys_of(graph: Any, names: Iterable[str]) -> dict[str, tuple[str, str]]:
         graph: tf.Graph, whose collections or Saver nodes say which variables are parts.
         names: names of variables.
     """
-    keys = {name: (name, "") for name in names}
+    names = set(names)
+    named = collected_names(graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))  # one of a container: "v" for "v@c"
+    keys = {name: (name if named.get(name) in names else named.get(name, name), "") for name in names}
     keys.update((name, place) for name, place in _saved_parts(graph) if name in keys)
     for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
         part = variable._get_save_slice_info() if hasattr(variable, "_get_save_slice_info") else None

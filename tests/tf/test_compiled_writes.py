@@ -165,6 +165,25 @@ def test_a_variable_is_its_name_in_its_container(second, tmp_path):
             np.testing.assert_allclose(session.run(alone), wanted[2], rtol=1e-5)
 
 
+def test_a_checkpoint_of_a_step_has_the_graphs_variable_of_a_container_under_its_name(tmp_path):
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], "x")
+        with tf.container("A"):
+            v = tf.Variable(np.ones(4, "f"), use_resource=True, name="v")
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[4], shared_name="v", container="B")
+        start = tf.raw_ops.AssignVariableOp(resource=handle, value=tf.fill([4], 5.0))
+        tf.group(v.initializer, start, name="init")
+        step = npu_shim.compile_step(graph, [v.assign_add(x).op], [x], initializer="init")
+        step({x: np.ones(4)})
+        path = step.save(str(tmp_path / "step"))
+        saved = tf.train.load_checkpoint(path)
+        assert "v@A" not in saved.get_variable_to_shape_map()
+        np.testing.assert_array_equal(saved.get_tensor("v"), np.full(4, 2.0))
+        step({x: np.ones(4)})
+        step.load(path)
+        np.testing.assert_array_equal(step.state()["v@A"], np.full(4, 2.0))
+
+
 def test_a_checkpoint_of_a_step_has_the_graphs_variable_not_its_namesake_of_a_container(tmp_path):
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4], "x")

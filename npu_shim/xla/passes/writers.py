@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 from npu_shim.rewriter.analysis.writes import PASSES_ON, READS
 from npu_shim.rewriter.graph.arguments import data, source_of
@@ -19,6 +19,12 @@ def variable_name(node: Any) -> str:
     """
     name, container = node.attr["shared_name"].s.decode() or node.name, node.attr["container"].s.decode()
     return str(name if container in OWN_CONTAINER else "%s@%s" % (name, container))
+
+
+def collected_names(variables: Iterable[Any]) -> dict[str, str]:
+    """Returns what identifies each of a graph's collected variables -> its op's name, under which Savers write it."""
+    ops = [variable.op for variable in variables]
+    return {variable_name(op.node_def) if op.type in VARIABLES else op.name: op.name for op in ops}
 
 
 def clear_containers(graph_def: Any, whole: Any) -> Any:
