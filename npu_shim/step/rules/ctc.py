@@ -27,6 +27,11 @@ def _dense(indices: Any, values: Any, batch: int, room: int) -> tuple[Any, Any]:
     return labels, jnp.zeros(batch, np.int32).at[rows].add(np.int32(1), mode="drop")
 
 
+def _without_blanks(labels: Any, counts: Any, blank: int) -> Any:
+    """How many labels stand in front of blanks, and of what is larger, at the end of each row."""
+    return jnp.sum((np.arange(labels.shape[1], dtype=np.int32) < counts[:, None]) & (labels < blank), 1, dtype=np.int32)
+
+
 def _collapsed(labels: Any, counts: Any) -> tuple[Any, Any]:
     """The same without labels that follow an equal one."""
     batch, room = labels.shape
@@ -71,16 +76,18 @@ def _loss(last_is_blank: bool) -> Callable[..., Any]:
         logits = traced(logits)
         wide = logits.astype(np.float32)
         time, batch, classes = wide.shape
-        labels, counts = _dense(indices, values, batch, min(time, array_of(indices).shape[0]))
+        labels, given = _dense(indices, values, batch, min(time, array_of(indices).shape[0]))
+        blank = classes - 1 if last_is_blank else 0
+        counts = _without_blanks(labels, given, blank if last_is_blank else classes)
         if attrs["preprocess_collapse_repeated"]:
             labels, counts = _collapsed(labels, counts)
-        blank = classes - 1 if last_is_blank else 0
         one = lambda x: _losses(x, labels, counts, lengths, blank, attrs["ctc_merge_repeated"])  # noqa: E731
         result, back = jax.vjp(one, wide)
         (gradient,) = back(jnp.ones_like(result))
-        is_possible = result < -NEVER / 2  # else there is no way, and the gradient is that of no way
+        # else there is no way, and the gradient is that of no way
+        is_possible = (result < -NEVER / 2) & (given <= lengths)
         gradient = jnp.where(is_possible[:, None], gradient, jax.nn.softmax(wide, -1))
-        is_left_out = (counts > lengths) & np.bool_(attrs["ignore_longer_outputs_than_inputs"])
+        is_left_out = (given > lengths) & np.bool_(attrs["ignore_longer_outputs_than_inputs"])
         inside = (jnp.arange(time, dtype=np.int32)[:, None] < lengths)[:, :, None] & ~is_left_out[:, None]
         result = jnp.where(is_left_out, np.float32(0), jnp.where(is_possible, result, np.float32(np.inf)))
         return result.astype(logits.dtype), jnp.where(inside, gradient, np.float32(0)).astype(logits.dtype)
