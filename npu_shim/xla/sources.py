@@ -14,9 +14,8 @@ from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graph.walks import givers, reached
 from npu_shim.session.interception import session_options
-from npu_shim.xla.passes.writers import collected_names
+from npu_shim.xla.passes.writers import VARIABLES, collected_names
 
-VARIABLE_OPS = ("VarHandleOp", "VariableV2", "Variable")
 CHECKS = ("VarIsInitializedOp", "IsVariableInitialized")
 READS = ("ReadVariableOp", "Identity")
 SAVES = ("SaveV2", "SaveSlices", "Save")
@@ -109,7 +108,7 @@ class Source:
             ConfigError: it is not in the graph.
         """
         element = self._element(given, "fetch")
-        if isinstance(element, tf.Operation) and element.type in VARIABLE_OPS:
+        if isinstance(element, tf.Operation) and element.type in VARIABLES:
             element = element.outputs[0]
         return element.name if isinstance(element, tf.Operation) else _argument(element)
 
@@ -199,7 +198,7 @@ class Source:
             return {}
         collected = self.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
         named = collected_names(collected)
-        names = set(named.values()) or {op.name for op in self.graph.get_operations() if op.type in VARIABLE_OPS}
+        names = set(named.values()) or {op.name for op in self.graph.get_operations() if op.type in VARIABLES}
         other_values = {}
         for name in sorted(names.difference(known, (named.get(one) for one in known))):
             with contextlib.suppress(ConfigError):
@@ -235,7 +234,7 @@ class Source:
 
     def _element(self, given, role):
         if not isinstance(given, str):
-            if hasattr(given, "_as_graph_element") and given.op.type not in VARIABLE_OPS:
+            if hasattr(given, "_as_graph_element") and given.op.type not in VARIABLES:
                 given = given._as_graph_element()  # the result of a resource variable's assign()
             given = getattr(given, "name", given)
         if not isinstance(given, str):
@@ -249,7 +248,7 @@ class Source:
 
 
 def _argument(tensor):
-    if tensor.dtype != tf.resource or tensor.op.type not in VARIABLE_OPS:
+    if tensor.dtype != tf.resource or tensor.op.type not in VARIABLES:
         return Argument(tensor.name, tensor.dtype.base_dtype, tensor.shape)
     return Argument(tensor.name, tensor.op.get_attr("dtype"), tf.TensorShape(tensor.op.get_attr("shape")))
 

@@ -13,8 +13,8 @@ import tensorflow.compat.v1 as tf
 from npu_shim.checkpoint.selection import FLOATS
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.step import counters
-from npu_shim.xla.passes.writers import collected_names
-from npu_shim.xla.sources import READS, VARIABLE_OPS
+from npu_shim.xla.passes.writers import VARIABLES, collected_names
+from npu_shim.xla.sources import READS
 
 PART = re.compile(r"/part_\d+(?=/|$)")  # TensorFlow appends it to a part's name, before a slot's name
 
@@ -61,7 +61,7 @@ def values(prefix: str, graph: Any) -> dict[str, np.ndarray]:
     Raises:
         ConfigError: the checkpoint cannot be read, or variables differ in shape or dtype; all are named.
     """
-    wanted = {op.name: op for op in graph.get_operations() if op.type in VARIABLE_OPS}
+    wanted = {op.name: op for op in graph.get_operations() if op.type in VARIABLES}
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
